@@ -12,8 +12,8 @@ from setuptools import setup
 from setuptools.command.build_ext import build_ext
 
 BUILD_SCRIPT = "pybroker/native/build.py"
-# The Makefile sets up its environment without the extension and builds that by a command of its own, so that an error
-# in the C code never stands between a developer and the tools to find it.
+# The Makefile sets up its environment without the extension and builds that by a command of its own. So an error in the
+# C code never stands between a developer and the tools to find it.
 WITH_EXTENSION = os.environ.get("PYBROKER_WITHOUT_EXTENSION") != "1"
 
 

@@ -24,7 +24,7 @@ from pybroker.testing.broker import BrokerProcess
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "build" / "bench" / "smoke"
-#: What the results of all steps together have to hold.
+#: The suites that the results of all steps together have to hold.
 SUITES = ("load", "micro", "asv", "peers")
 _QUICK_LOAD = ("--seconds", "1", "--warmup", "0.2", "--interval", "0.25", "--quiet")
 

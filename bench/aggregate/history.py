@@ -11,8 +11,8 @@ import numpy as np
 from bench.aggregate.changes import find_changes
 from pybroker.results.intervals import median_interval
 
-#: What `analyse` gives, for Spark. `positions` say which of the given rows is the first of each commit; where every row
-#: is a commit's only one there are neither those nor `points`.
+#: The schema of `analyse`'s result, for Spark. `positions` say which of the given rows is the first of each commit;
+#: where every row is a commit's only one there are neither those nor `points`.
 RESULT_SCHEMA = (
     "points array<double>, positions array<int>, median double, confidence_low double, confidence_high double, "
     "level_commits int, changes array<struct<index: int, before: double, after: double, score: double>>"

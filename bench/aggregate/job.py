@@ -1,9 +1,9 @@
 """Results of all machines, from a topic and from files, into tables and a report: `python -m bench.aggregate.job`.
 
 The topic goes to `<output>/raw` exactly once, by Structured Streaming with a checkpoint. The tables beside it are made
-anew each time from that and from the files, so the same input gives the same tables. The status is 0 when all is well,
-1 when the newest change of a benchmark is recent and worse by more than 5 %, 2 when the command line is wrong, 3 when
-there is no row.
+anew each time from that and from the files, so the same input gives the same tables. The status is 0 when all is well.
+It is 1 when the newest change of a benchmark is recent and worse by more than 5 %. It is 2 when the command line is
+wrong, and 3 when there is no row.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from bench.aggregate.spark_version import CONNECTOR, SPARK_VERSION
 from pybroker.testing.kafka import cache_root, fetch_jars
 
 ROOT = Path(__file__).resolve().parents[2]
-#: What runs on workers, and what it imports.
+#: The modules that run on workers, with their imports.
 _MODULES = (
     "bench/__init__.py",
     "bench/aggregate/__init__.py",

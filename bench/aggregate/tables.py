@@ -9,7 +9,7 @@ from bench.aggregate.history import RESULT_SCHEMA, analyse
 from pybroker.results import limits
 from pybroker.results.row import HIGHER
 
-#: What is measured, and on what: one history each.
+#: The subject of a history: a figure and its setting.
 MEASURED = ("suite", "benchmark", "parameters_text", "unit", "better")
 SETTING = ("machine", "profile", "backend", "engine", "durability")
 #: A change for the worse by less is no regression.

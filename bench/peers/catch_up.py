@@ -47,7 +47,8 @@ THROTTLES = (
 
 @dataclass
 class Figures:
-    """The figures of all repetitions on one broker under one throttle: quantiles in microseconds, alone and beside history."""
+    """The figures of all repetitions on one broker under one throttle: quantiles in microseconds, alone and beside
+    history."""
 
     alone: dict[str, list[float]]
     beside: dict[str, list[float]]

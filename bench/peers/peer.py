@@ -70,7 +70,7 @@ class Broker(Protocol):
         """CPU time so far."""
 
 
-#: What a broker is, once it serves: for the saved report.
+#: The facts of a broker that serves, for the saved report.
 Facts = Callable[[Any], Mapping[str, str]]
 
 

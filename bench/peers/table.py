@@ -35,7 +35,7 @@ from pybroker.results.row import LOWER
 ROUNDS = 6
 #: How often brokers start anew: the next process of the same broker is another one by some per cent.
 BLOCKS = 2
-#: Of each load in the round that does not count.
+#: The seconds of each load in the round that does not count.
 _WARMUP_SECONDS = 0.5
 PARTS = ("loads", "starts", "recoveries")
 _FETCH_FILL = ("produce", "--topic", TOPIC, "--batch-bytes", "64k", "--in-flight", "5")

@@ -14,7 +14,7 @@ from pybroker.results.row import HIGHER, LOWER
 
 TOPIC = "table"
 NONE, ACKS = "none", "acks"
-#: What an answer to a producer promises, for the table.
+#: The promise of an answer to a producer, for the table.
 PROMISES = {NONE: "the page cache has it (no fsync)", ACKS: "the disk has it (fsync; `flush.messages=1`)"}
 DURABLE = ("--topic-config", "flush.messages=1")
 

@@ -9,7 +9,7 @@
 void pb_broker_limit_cleaning(pb_broker *broker, int64_t bytes_per_second)
 {
     atomic_store_explicit(&broker->clean_throttle.bytes_per_second, bytes_per_second, memory_order_relaxed);
-    /* What was owed at the old rate is let off. */
+    /* Debt from the old rate is forgiven. */
     atomic_store_explicit(&broker->clean_throttle.due_ns, 0, memory_order_relaxed);
 }
 

@@ -65,7 +65,7 @@ _Static_assert((int)PB_TRANSACTIONAL_TRUSTED == (int)PB_TRANSACTIONS_TRUSTED &&
                    (int)PB_TRANSACTIONAL_VERIFIED == (int)PB_TRANSACTIONS_VERIFIED,
                "the boundary's values are the partition's");
 
-/* What nobody knows is refused. */
+/* Unknown values are refused. */
 static pb_transactions transactions_of(int32_t transactional)
 {
     bool is_known = transactional == PB_TRANSACTIONAL_TRUSTED || transactional == PB_TRANSACTIONAL_VERIFIED;
@@ -156,7 +156,7 @@ int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options
         return pb_abi_fail(failure, &inner, result);
     pb_partition_rules rules = rules_of(&options->config);
     pb_syncer_watch(&broker->syncer, options->directory);
-    /* What a killed process had written is read from the page cache, and would be lost with it. */
+    /* Bytes that a killed process had written are read from the page cache, and would be lost with it. */
     if (rules.durable_acks && (result = pb_log_sync(log, NULL, &inner)) != 0) {
         (void)pb_log_close(log, false, NULL);
         return pb_abi_fail(failure, &inner, result);

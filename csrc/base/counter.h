@@ -1,4 +1,5 @@
-/* Counters that anyone reads at any time. Whoever adds is their one writer, or holds the one lock of all writers. */
+/* Counters that anyone reads at any time. The adder is the counter's one writer, or holds the one lock of all writers.
+ * */
 #ifndef PB_BASE_COUNTER_H
 #define PB_BASE_COUNTER_H
 

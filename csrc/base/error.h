@@ -1,9 +1,9 @@
 /*
  * Result codes of the data plane.
  *
- * Every fallible function returns an int: 0 is success, a positive number is a Kafka protocol error code (the same
- * number that goes on the wire), a negative number is -errno. A function that also has something to tell a person fills
- * a pb_failure, which the boundary turns into one Python exception.
+ * Every fallible function returns an int. 0 is success, a positive number is a Kafka protocol error code (the same
+ * number that goes on the wire), and a negative number is -errno. A function that also has something to tell a person
+ * fills a pb_failure, which the boundary turns into one Python exception.
  */
 #ifndef PB_BASE_ERROR_H
 #define PB_BASE_ERROR_H
@@ -13,7 +13,7 @@
 
 #define PB_FAILURE_TEXT_BYTES 512
 
-/* What went wrong, in words: owner is the caller's stack frame. `code` follows the convention above. */
+/* The failure in words; its owner is the caller's stack frame. `code` follows the convention above. */
 typedef struct pb_failure {
     int code;
     char text[PB_FAILURE_TEXT_BYTES];

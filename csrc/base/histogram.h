@@ -1,5 +1,5 @@
 /*
- * A histogram with relative error of at most 1/8: powers of two, eight steps each. Of times in microseconds, or of
+ * A histogram with relative error of at most 1/8: powers of two, eight steps each. Holds times in microseconds, or
  * sizes. One writer; readers may copy it at any time and see counts that are each true.
  */
 #ifndef PB_BASE_HISTOGRAM_H

@@ -1,5 +1,5 @@
 /*
- * What this CPU can do, asked once.
+ * The features of this CPU, asked once.
  *
  * Runs on any thread. Owns nothing, allocates nothing, cannot fail: an architecture that is not known here simply has
  * no features, and every user of this header has a portable path.

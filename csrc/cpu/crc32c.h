@@ -20,7 +20,7 @@ uint32_t pb_crc32c(uint32_t crc, const void *data, size_t length);
 uint32_t pb_crc32c_copy(uint32_t crc, void *destination, const void *source, size_t length);
 
 /*
- * What the CRC of a message becomes when `difference` (old XOR new) is laid over `length` bytes that are followed by
+ * The change of a message's CRC when `difference` (old XOR new) is laid over `length` bytes that are followed by
  * `trailing` unchanged bytes: XOR the result into the message's CRC. Costs O(length + log trailing).
  */
 uint32_t pb_crc32c_patch(const void *difference, size_t length, uint64_t trailing);

@@ -1,9 +1,9 @@
 /*
  * CRC32C with ARMv8's crc32c instruction in three lanes, joined by PMULL. Any thread; stateless.
  *
- * Joining: a lane that is followed by n bytes counts x^(8n) times. For a register r and k = x^(8n - 33) mod P, the
- * 64-bit carry-less product of r and k, taken as eight message bytes, gives r * x^(8n): crc32c over eight bytes
- * multiplies by x^32 and the product of two bit-reversed words lies one bit low.
+ * Joining: a lane that is followed by n bytes counts x^(8n) times. Let r be a register and k = x^(8n - 33) mod P. Their
+ * 64-bit carry-less product, taken as eight message bytes, gives r * x^(8n). The reason: crc32c over eight bytes
+ * multiplies by x^32, and the product of two bit-reversed words lies one bit low.
  */
 #include "cpu/crc32c_lanes.h"
 

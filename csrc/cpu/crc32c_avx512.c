@@ -2,14 +2,14 @@
  * CRC32C by folding with AVX-512 and VPCLMULQDQ: four 64-byte registers at once ("Fast CRC Computation for Generic
  * Polynomials Using PCLMULQDQ Instruction", Intel 2009, four times as wide). Any thread; stateless.
  *
- * Folding keeps but some units of a core busy. So of what is long, and in cache, each block is one part that is folded
- * and, behind it, four lanes for the crc32 instruction, all in one loop: 75 GiB/s where folding alone gives 64. What
- * the lanes come to is added to what follows them, as a start is, and the registers are folded over both. The lanes are
- * short enough to be free on CPUs that fold 64 bytes in two cycles, where most take four.
+ * Folding keeps but some units of a core busy. So long data in cache is processed in blocks. One part of a block is
+ * folded and, behind it, four lanes go through the crc32 instruction, all in one loop: 75 GiB/s where folding alone
+ * gives 64. The result of the lanes is added to the data behind them, as a start value is, and the registers are folded
+ * over both. The lanes are short enough to be free on CPUs that fold 64 bytes in two cycles, where most take four.
  *
  * Folding: a 16-byte lane that lies D bits before the place it is added to counts x^D times. Its low quadword holds the
- * higher powers (the bits are reversed), so with the product's one-bit offset and 32-bit keys held in 64 bits the keys
- * are x^(D + 31) for the low and x^(D - 33) for the high quadword, mod P.
+ * higher powers, as the bits are reversed. The product is offset by one bit, and 32-bit keys are held in 64 bits. So
+ * the keys are x^(D + 31) for the low and x^(D - 33) for the high quadword, mod P.
  */
 #include "cpu/crc32c_word.h"
 
@@ -84,7 +84,7 @@ static inline uint64_t reduce(__m512i lanes)
     return _mm_crc32_u64(state, (uint64_t)_mm_extract_epi64(last, 1));
 }
 
-/* What is before a position, folded. */
+/* The folded bytes before a position. */
 typedef struct folded {
     __m512i a, b, c, d;
 } folded;

@@ -1,6 +1,6 @@
 /*
- * What the implementations of CRC32C share with their dispatcher, and with nobody else. `state` is the CRC's register:
- * the complement of the value that users see.
+ * Shared by the implementations of CRC32C and their dispatcher, and by nobody else. `state` is the CRC's register: the
+ * complement of the value that users see.
  *
  * An implementation is one function, `run`, which copies too when it has a destination. PB_CRC32C_IMPLEMENTATION makes
  * both of its forms, with and without the copy, from that one source: `run` is always inlined, so neither form asks.

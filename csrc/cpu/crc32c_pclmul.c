@@ -1,12 +1,12 @@
 /*
- * CRC32C with PCLMULQDQ and SSE4.2 at once, for CPUs without AVX-512. Either keeps but some units of a core busy, so
- * each block of data is one part that is folded, in four registers of 16 bytes, and behind it three lanes for the
- * crc32 instruction, all in one loop: about 35 GB/s in cache where lanes alone give 26 and folding alone 13. Any
- * thread; stateless.
+ * CRC32C with PCLMULQDQ and SSE4.2 at once, for CPUs without AVX-512. Either keeps only some units of a core busy, so
+ * both run in one loop. In each block of data one part is folded, in four registers of 16 bytes, and behind it three
+ * lanes go through the crc32 instruction. In cache this gives about 35 GB/s, where lanes alone give 26 and folding
+ * alone 13. Any thread; stateless.
  *
- * Folding: see crc32c_avx512.c. Joining: a part that is followed by n bytes counts x^(8n) times. For a register r and
- * k = x^(8n - 33) mod P, the 64-bit carry-less product of r and k, taken as eight message bytes, gives r * x^(8n):
- * crc32 over eight bytes multiplies by x^32 and the product of two bit-reversed words lies one bit low.
+ * Folding: see crc32c_avx512.c. Joining: a part that is followed by n bytes counts x^(8n) times. Let r be a register
+ * and k = x^(8n - 33) mod P. Their 64-bit carry-less product, taken as eight message bytes, gives r * x^(8n). The
+ * reason: crc32 over eight bytes multiplies by x^32, and the product of two bit-reversed words lies one bit low.
  */
 #include "cpu/crc32c_word.h"
 

@@ -1,8 +1,8 @@
 /*
  * CRC32C with SSE4.2's crc32 instruction alone, in three lanes: about 26 GB/s against 9 for one lane. It is for CPUs
- * that do not offer PCLMULQDQ, as some virtual machines do not, so a lane is moved over the bytes that follow it by
- * tables: four look-ups give its register after that many zero bytes. The tables are filled before the first use; then
- * any thread reads them.
+ * without PCLMULQDQ, among them some virtual machines. So tables move a lane over the bytes that follow it: four
+ * look-ups give its register after that many zero bytes. The tables are filled before the first use; then any thread
+ * reads them.
  */
 #include "cpu/crc32c_lanes.h"
 

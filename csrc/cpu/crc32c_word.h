@@ -1,7 +1,7 @@
 /*
- * What the implementations with a crc32 instruction have in common, in words of their instruction set: the three lanes
- * and the end of the data. The instruction takes about three cycles, but one can start in each: so three lanes run side
- * by side. For files compiled for SSE4.2 or for ARMv8's CRC32; any thread; stateless.
+ * Shared by the implementations with a crc32 instruction, in words of their instruction set: the three lanes and the
+ * end of the data. The instruction takes about three cycles, but one can start in each: so three lanes run side by
+ * side. For files compiled for SSE4.2 or for ARMv8's CRC32; any thread; stateless.
  */
 #ifndef PB_CPU_CRC32C_WORD_H
 #define PB_CPU_CRC32C_WORD_H

@@ -44,7 +44,7 @@ static void walk_batches(pb_codec *codec, const uint8_t *data, size_t length)
     }
 }
 
-/* What validation took must survive being written with another codec, and being validated again. */
+/* An accepted batch must survive being written with another codec, and being validated again. */
 static void check_accepted(pb_codec *codec, const uint8_t *batch, const pb_validation *validation,
                            const pb_validation_rules *rules, int target)
 {
@@ -100,7 +100,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
     };
     int target = input[1] % PB_COMPRESSION_COUNT;
     size_t length = size - 2;
-    /* Of the exact size, so that the sanitizer sees a read behind it. */
+    /* The copy has the exact size, so that the sanitizer sees a read behind it. */
     uint8_t *data = malloc(length > 0 ? length : 1);
     PB_ASSERT(data != NULL);
     memcpy(data, input + 2, length);

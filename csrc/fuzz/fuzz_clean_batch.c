@@ -1,7 +1,7 @@
 /*
  * libFuzzer target for the cleaner's filter: the first bytes choose what the batch's header says, the rest are its
- * records, compressed or not. A batch that gets through must come out smaller in records or as it was, with a CRC that
- * matches and records that can be read, and must come through a second time unchanged.
+ * records, compressed or not. A batch that gets through must come out smaller in records or unchanged, with a CRC that
+ * matches and records that can be read. It must come through a second time unchanged.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
- * libFuzzer target for the codecs: the first byte chooses one, the rest is decompressed in pieces with kept bytes, and
- * at once; both must agree, memory must stay bounded, and what came out must survive compression.
+ * libFuzzer target for the codecs. The first byte chooses one; the rest is decompressed in pieces with kept bytes, and
+ * at once. Both must agree, memory must stay bounded, and the result must survive compression.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
  * Reads a FetchResponse of the version in the first byte, as a follower does that has sent a request of that version.
- * What can be read must be writable, and read back the same.
+ * A readable response must be writable, and read back the same.
  */
 #include "wire/generated/fetch_response.h"
 

@@ -61,9 +61,9 @@ typedef struct pb_broker_options {
 int32_t pb_broker_open(const pb_broker_options *options, pb_broker **out, pb_native_failure *failure);
 /* Start the reactors. */
 int32_t pb_broker_start(pb_broker *broker, pb_native_failure *failure);
-/* Take no more connections and requests: what is under way is answered, then the clients are told the end. Once, before
- * pb_broker_stop, which waits for answers that are to be given for up to five seconds from here, and for clients to go
- * for up to a second after that. */
+/* Take no more connections and requests: what is under way is answered, then the clients are told the end. Called once,
+ * before pb_broker_stop. From here on that function waits up to five seconds for answers that are due, and then up to a
+ * second for clients to go. */
 void pb_broker_end_requests(pb_broker *broker);
 /* Stop accepting, close all connections, end the threads. Blocking. Open partitions stay usable until closed. */
 void pb_broker_stop(pb_broker *broker);
@@ -73,8 +73,8 @@ void pb_broker_close(pb_broker *broker);
  * stay.
  */
 void pb_broker_limit_connections(pb_broker *broker, int32_t max_connections);
-/* Of `limit` file descriptors, `kept` are for other uses than logs and connections, and of the rest logs and
- * connections each leave the other `reserve`: kept + 2 * reserve is at most the limit. One more is refused. 0: no
+/* Shares out `limit` file descriptors. `kept` are for other uses than logs and connections. In the rest, logs and
+ * connections each leave the other `reserve`, so kept + 2 * reserve is at most the limit. One more is refused. 0: no
  * bound. Process-wide, at once, any thread. */
 void pb_process_limit_descriptors(int32_t limit, int32_t kept, int32_t reserve);
 /* The limit as it was told, 0 before, and how many logs may be open within it. Any thread. */
@@ -118,9 +118,9 @@ enum pb_notice_kind {
     PB_NOTICE_THROTTLE = 3, /* at most one in 10 s */
 };
 
-/* What failed. A failed write: appends are refused until pb_partition_repair. A failed read is told once, until
- * pb_partition_check_files. A failed sync: what it was for may be lost, is never acknowledged, and only opening the log
- * again helps. So it is with a change of files that failed half way: -EAGAIN where the disk is not at fault. */
+/* The operation that failed. A failed write: appends are refused until pb_partition_repair. A failed read is told once,
+ * until pb_partition_check_files. A failed sync: what it was for may be lost, is never acknowledged, and only opening
+ * the log again helps. So it is with a change of files that failed half way: -EAGAIN where the disk is not at fault. */
 enum pb_offline { PB_OFFLINE_WRITE = 1, PB_OFFLINE_READ = 2, PB_OFFLINE_SYNC = 3 };
 
 /* One event; 72 bytes, no padding inside, so that Python can unpack many at once with "<IiQqqQQIIhhiII". */
@@ -175,9 +175,9 @@ void pb_request_verified(pb_broker *broker, uint64_t request, const int16_t *err
 
 /* ---- partitions -------------------------------------------------------------------------------------------------- */
 
-/* What an acknowledgement, and being read, promise. NONE and INTERVAL: it is written. ACKS: it is durable; syncs are
- * begun as soon as something is written, and take all that has gathered. INTERVAL is for the caller, who calls
- * pb_partition_sync. */
+/* The promise of an acknowledgement, and of being readable. NONE and INTERVAL: it is written. ACKS: it is durable;
+ * syncs are begun as soon as something is written, and take all that has gathered. INTERVAL is for the caller, who
+ * calls pb_partition_sync. */
 enum pb_durability { PB_DURABILITY_NONE = 0, PB_DURABILITY_INTERVAL = 1, PB_DURABILITY_ACKS = 2 };
 
 /* May clients produce transactional batches? */
@@ -218,7 +218,7 @@ typedef struct pb_partition_config {
     int32_t reserved;
 } pb_partition_config;
 
-/* What pb_partition_open is told. */
+/* The arguments of pb_partition_open. */
 typedef struct pb_partition_options {
     const char *topic;
     const uint8_t *topic_id; /* PB_UUID_BYTES */
@@ -229,14 +229,14 @@ typedef struct pb_partition_options {
     int64_t recovery_point;   /* 0 unknown */
     int64_t log_start_offset; /* -1 unknown */
     int64_t high_watermark;   /* at first, as far as the log goes; -1: where the log ends */
-    int64_t gap_offset; /* below it the cleaner may have taken the end of a segment away. Where offsets are missing
-                           between two segments above it and above the recovery point, what was there was never
-                           synced, and the log ends; -1 unknown: a compacted log goes on behind them */
+    int64_t gap_offset; /* below it the cleaner may have taken the end of a segment away. Matters where offsets are
+                           missing between two segments above it and above the recovery point. Those records were never
+                           synced, and the log ends there. -1 means unknown: a compacted log goes on behind them */
     uint64_t tag;       /* comes back in events */
     pb_partition_config config;
 } pb_partition_options;
 
-/* What opening found and did. */
+/* The findings and actions of opening. */
 typedef struct pb_partition_recovery {
     int64_t scanned_bytes;
     int64_t truncated_bytes;
@@ -244,8 +244,8 @@ typedef struct pb_partition_recovery {
     int32_t rebuilt_index_count;
     int64_t old_magic_offset; /* first batch older than magic 2; -1 none */
     int64_t gap_offset;       /* all gaps between segments that the log has now lie below it */
-    /* Of the producers that the log remembers; -1 none. Ids from 2^62 on do not count: no controller comes so far, and
-     * a client that made one up must not take the others along. */
+    /* The largest id of the producers that the log remembers; -1 none. Ids from 2^62 on do not count: no controller
+     * comes so far, and a client that made one up must not take the others along. */
     int64_t largest_producer_id;
     /* Damage below the recovery point. It stays where it is, and reads of its offsets are answered CORRUPT_MESSAGE.
      * Position and offsets are the first one's, but for the end. */
@@ -280,17 +280,17 @@ int32_t pb_partition_resign(pb_partition *partition, int32_t error);
  * has to check the log; any other failure may have cost records. Blocking. */
 int32_t pb_partition_close(pb_partition *partition, int32_t clean, pb_native_failure *failure);
 /*
- * A clean stop of many: settle all in a log dir (after resign; a failure is that one's, which is closed unclean),
- * pb_broker_sync_log_dir, close with `clean`, which syncs nothing then and is only for after a success of that, and
- * pb_broker_sync_log_dir again. After that second success all is as after pb_partition_close with `clean`. What a power
- * cut finds before is what any unclean stop leaves. Blocking.
+ * For a clean stop of many partitions: first settle all in a log dir, after resign. A partition whose settling fails is
+ * closed unclean. Then call pb_broker_sync_log_dir. After its success, close with `clean`, which then syncs nothing. At
+ * last call pb_broker_sync_log_dir again. After that second success all is as after pb_partition_close with `clean`.
+ * A power cut before that leaves the state of any unclean stop. Blocking.
  */
 int32_t pb_partition_settle(pb_partition *partition, pb_native_failure *failure);
 /* Sync the file system of a log dir, of which partitions have been opened. Blocking. -ENOSYS: it would not tell, or
  * partitions of the dir lie elsewhere, or a sync of it has failed; `try_only`: only look whether that is so. */
 int32_t pb_broker_sync_log_dir(pb_broker *broker, const char *log_dir, int32_t try_only);
-/* Before a file is unlinked: give most of its blocks back, so slowly that others hardly notice; the name stays. Of
- * small files nothing. -EBUSY: somebody has it open. Blocking, up to a second for each GiB and more on slow disks. */
+/* Before a file is unlinked: give most of its blocks back, so slowly that others hardly notice; the name stays. Small
+ * files are left alone. -EBUSY: somebody has it open. Blocking, up to a second for each GiB and more on slow disks. */
 int32_t pb_broker_drain_file(pb_broker *broker, const char *path);
 int32_t pb_partition_configure(pb_partition *partition, const pb_partition_config *config);
 /* Whether less of the disk that these lie on is free than its reserve. Then Produce is answered KAFKA_STORAGE_ERROR,
@@ -409,7 +409,7 @@ int32_t pb_partition_relocate(pb_partition *partition, const char *directory, in
 void pb_partition_go_back(pb_partition *partition);
 void pb_partition_unhold(pb_partition *partition);
 
-/* What a step of the scrub has found. */
+/* The finding of one step of the scrub. */
 enum pb_scrub_kind {
     PB_SCRUB_KIND_NOTHING = 0,
     PB_SCRUB_KIND_BATCHES = 1,
@@ -457,7 +457,7 @@ int32_t pb_partition_producers(pb_partition *partition, pb_partition_producer *o
 
 /* ---- replication: abi/replication.c ------------------------------------------------------------------------------ */
 
-/* Who has a partition, by node id, as its leader is told. This broker is one of the replicas, and in the ISR. */
+/* The replicas of a partition by node id, as its leader is told. This broker is one of the replicas, and in the ISR. */
 typedef struct pb_partition_leadership {
     int32_t leader_epoch;
     int32_t partition_epoch;
@@ -471,11 +471,12 @@ typedef struct pb_partition_leadership {
 
 /*
  * Serve it as leader of several replicas; also the same epoch with another ISR, or other replicas. The high watermark
- * is where every replica of the ISR, those that join included, has got to; it never goes back, and stands still while
- * the ISR is smaller than min.insync.replicas (KIP-966). An append with acks=all ends below it.
+ * is the offset that every replica of the ISR, joining ones included, has reached. It never goes back, and it stands
+ * still while the ISR is smaller than min.insync.replicas (KIP-966). An append with acks=all ends below it.
  *
- * A CAUGHT_UP event tells of a follower outside the ISR that has this epoch's beginning, and keeps up or has all below
- * the high watermark, at most once a second; for so long, or until the leadership is told again, that waits for it.
+ * A CAUGHT_UP event tells of a follower outside the ISR that has this epoch's beginning, and that keeps up or has all
+ * records below the high watermark. It comes at most once a second. For that second, or until the leadership is told
+ * again, the high watermark waits for the follower.
  *
  * INELIGIBLE_REPLICA: one that is to join has not got all below the high watermark; nothing has changed, and the
  * high watermark waits as before. FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION: a later leader or partition epoch is
@@ -484,7 +485,7 @@ typedef struct pb_partition_leadership {
  */
 int32_t pb_partition_lead_replicated(pb_partition *partition, const pb_partition_leadership *leadership);
 
-/* What the leader knows of a follower. */
+/* The leader's knowledge of a follower. */
 typedef struct pb_partition_follower {
     int32_t replica_id;
     int32_t in_isr;           /* as the controller has it */
@@ -506,7 +507,7 @@ typedef struct pb_broker_rack {
 int32_t pb_broker_set_racks(pb_broker *broker, const pb_broker_rack *racks, int32_t count);
 
 #define PB_QUOTA_SAMPLES 1000 /* at most */
-/* What a client may produce and fetch; 0 = no bound. `…_shared`: as one with all clients that share a quota. */
+/* The limits on a client's produce and fetch; 0 = no bound. `…_shared`: as one with all clients that share a quota. */
 typedef struct pb_client_quota {
     const char *client_id;
     int32_t client_id_length;
@@ -522,10 +523,10 @@ typedef struct pb_client_quota {
 int32_t pb_broker_set_client_quotas(pb_broker *broker, const pb_client_quota *quotas, int32_t count,
                                     const pb_client_quota *others, int32_t window_count, int64_t sample_ms);
 
-/* Of partitions that are leader_throttled, followers that are not in sync are sent no more than this per second, all
- * together (leader.replication.throttled.rate); 0 = no bound. At once, any thread. */
+/* Bounds the bytes per second that all followers out of sync, together, are sent of partitions that are
+ * leader_throttled (leader.replication.throttled.rate); 0 = no bound. At once, any thread. */
 void pb_broker_limit_leader_replication(pb_broker *broker, int64_t bytes_per_second);
-/* Of partitions that are follower_throttled, those that lag fetch no more than this per second, all together
+/* Bounds the bytes per second that lagging followers here, together, fetch of partitions that are follower_throttled
  * (follower.replication.throttled.rate); as above. */
 void pb_broker_limit_follower_replication(pb_broker *broker, int64_t bytes_per_second);
 
@@ -649,7 +650,7 @@ typedef struct pb_clean_options {
     int32_t reserved;
 } pb_clean_options;
 
-/* What a pass did; meaningful as well when it was cancelled or failed: then end_offset is first_dirty_offset. */
+/* The result of a pass; meaningful as well when it was cancelled or failed: then end_offset is first_dirty_offset. */
 typedef struct pb_clean_result {
     int64_t end_offset;     /* everything below is clean: the next pass's first dirty offset, for the checkpoint */
     int64_t map_read_bytes; /* while the map was built */
@@ -695,8 +696,8 @@ typedef struct pb_clean_progress {
 } pb_clean_progress;
 void pb_partition_clean_progress(pb_partition *partition, pb_clean_progress *out);
 
-/* What all passes of a broker read and write together per second at most (log.cleaner.io.max.bytes.per.second); 0 = as
- * fast as it goes. Takes effect at once. */
+/* Bounds the bytes per second that all passes of a broker together read and write
+ * (log.cleaner.io.max.bytes.per.second); 0 = no bound. Takes effect at once. */
 void pb_broker_limit_cleaning(pb_broker *broker, int64_t bytes_per_second);
 
 /* max.compaction.lag.ms counts from here: the smallest of the first batches' timestamps of the sealed segments that
@@ -730,7 +731,7 @@ void pb_broker_ring_stats_read(pb_broker *broker, pb_broker_ring_stats *out);
 
 /* Without a broker, while none has the log dir open: what an ended process has left. */
 
-/* What the file of a ring says of itself. */
+/* The facts that a ring's file tells about itself. */
 typedef struct pb_ring_file {
     int64_t ring_bytes; /* the file begins with them: the byte at a position of the segment, at that modulo this */
     int64_t segment_base;
@@ -815,7 +816,7 @@ void pb_broker_distributions_read(pb_broker *broker, pb_broker_distributions *ou
 
 /* The stages of a request, named as in Kafka's request metrics. */
 enum pb_stage { PB_STAGE_QUEUE = 0, PB_STAGE_LOCAL = 1, PB_STAGE_REMOTE = 2, PB_STAGE_SEND = 3, PB_STAGE_TOTAL = 4 };
-/* What the requests of one API have taken, by pb_stage, in microseconds. */
+/* The times of the requests of one API, by pb_stage, in microseconds. */
 typedef struct pb_request_times {
     int64_t api_key;
     pb_distribution stages[5];

@@ -104,9 +104,9 @@ void pb_walk_close(pb_walk *walk);
 
 /* ---- measuring this machine, for tools --------------------------------------------------------------------------- */
 
-/* What disk, CPU and loopback device do, found out by doing it on the I/O backend a broker would take. The handle is of
- * the thread that opens and closes it; runs are blocking, and those over a file may run at once, on threads of their
- * own. No broker may run in a process that measures CRC32C. */
+/* Measures disk, CPU and loopback device on the I/O backend that a broker would take. The handle is of the thread that
+ * opens and closes it; runs are blocking, and those over a file may run at once, on threads of their own. No broker may
+ * run in a process that measures CRC32C. */
 typedef struct pb_measure pb_measure;
 
 /* When a run ends: by time, but not without any operation, by bytes (0: no bound), or when somebody sets *stop (NULL:
@@ -117,7 +117,7 @@ typedef struct pb_measure_limits {
     const int32_t *stop;
 } pb_measure_limits;
 
-/* What a run came to. CPU time is of the thread that ran it. Latencies are of single operations, right to 3 %. */
+/* The result of a run. CPU time is of the thread that ran it. Latencies are of single operations, right to 3 %. */
 typedef struct pb_measure_result {
     int64_t operations;
     int64_t bytes;

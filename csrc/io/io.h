@@ -75,17 +75,17 @@ struct pb_socket {
 
 #define PB_ADDRESS_WORDS 4
 
-/* Where to connect to. What it says is the backend's, which has found it. */
+/* Where to connect to. Only the backend that resolved the address understands its words. */
 typedef struct pb_address {
     uint64_t words[PB_ADDRESS_WORDS];
     uint32_t length;
 } pb_address;
 
-/* What a thread's step says: run me again at once, or sleep until pb_thread_wake (or the deadline it set). */
+/* The answer of a thread's step: run me again at once, or sleep until pb_thread_wake (or the deadline it set). */
 enum pb_step { PB_STEP_AGAIN, PB_STEP_IDLE, PB_STEP_END };
 typedef enum pb_step (*pb_step_fn)(void *context);
 
-/* Who gets a CPU first. A wish: a kernel may refuse it. */
+/* The order in which threads get a CPU. A wish: a kernel may refuse it. */
 enum pb_thread_rank {
     PB_RANK_USUAL,
     PB_RANK_URGENT, /* works in short bursts that others wait for: let in as soon as it wakes */
@@ -119,10 +119,10 @@ enum pb_read_mode {
 #define PB_STORE_HEAD_BYTES 4096
 
 /*
- * A store: a file on tmpfs, mapped. What is in its memory is in its file at once, survives the process, and is gone
- * with the machine. All of it has its pages, large ones where the kernel has them, so that no access can fail. The
- * ring comes first in the file: large pages have to begin at a multiple of their size. Owner: the caller, from
- * store_create to store_close.
+ * A store: a file on tmpfs, mapped. Its memory is its file's contents at once; it survives the process, and is gone
+ * with the machine. All of it has its pages, large ones where the kernel has them, so that no access can fail. The ring
+ * comes first in the file: large pages have to begin at a multiple of their size. Owner: the caller, from store_create
+ * to store_close.
  */
 typedef struct pb_store {
     uint8_t *head;     /* PB_STORE_HEAD_BYTES */
@@ -153,8 +153,9 @@ typedef struct pb_io_ops {
     /* A regular file, or a symbolic link to one. Nothing else is opened or waited for: -EISDIR for a
      * directory, -EMEDIUMTYPE for a pipe, socket or device. */
     int (*file_open)(pb_io *io, const char *path, int flags);
-    /* A file in that directory without a name, for reading and writing: gone when it is closed, unless it was given one
-     * with file_name, which is -EEXIST when somebody has it. -EOPNOTSUPP: the file system has no such files. */
+    /* Makes a file in that directory without a name, for reading and writing. It is gone when it is closed, unless
+     * file_name gave it a name, which is -EEXIST when the name is taken. -EOPNOTSUPP: the file system has no such
+     * files. */
     int (*file_make_unnamed)(pb_io *io, const char *directory);
     int (*file_name)(pb_io *io, int file, const char *path);
     /* The same file once more, for reading past the page cache, whatever its name is by now. -errno: it cannot be done.
@@ -166,8 +167,8 @@ typedef struct pb_io_ops {
     /* As file_write, and durable when it returns: the bytes, and what is needed to read them. */
     int64_t (*file_write_durable)(pb_io *io, int file, const struct iovec *iov, int count, int64_t position);
     int (*file_sync)(pb_io *io, int file); /* data and what is needed to read it */
-    /* What flush_start flushes with this PB_OPEN_DIRECT file: the same number for all that go together. 0: each has to
-     * be synced by itself. */
+    /* The device that flush_start flushes with this PB_OPEN_DIRECT file: the same number for all that go together. 0:
+     * each has to be synced by itself. */
     uint64_t (*file_flush_device)(pb_io *io, int file);
     int (*file_truncate)(pb_io *io, int file, int64_t size);
     int (*file_allocate)(pb_io *io, int file, int64_t position, int64_t length); /* keeps the size */
@@ -181,8 +182,8 @@ typedef struct pb_io_ops {
     int (*file_resident)(pb_io *io, int file, int64_t position,
                          int64_t length); /* 1 all in memory, 0 not, < 0 unknown */
     /* Read into memory what is not there, as with PB_READ_EXACT: 0 when all of it is, -ENODATA when the file ends
-     * before. A range of whole PB_LARGE_PAGE_BYTES comes in such pages where the file system has them: but then the
-     * kernel, where it reads ahead that far, goes ahead of who reads or sends them, to the end of the file. */
+     * before. A range of whole PB_LARGE_PAGE_BYTES comes in such pages where the file system has them. But a kernel
+     * that reads ahead that far then goes ahead of the reader or sender, to the end of the file. */
     int (*file_bring_in)(pb_io *io, int file, int64_t position, int64_t length);
 
     /* Names. */
@@ -212,7 +213,8 @@ typedef struct pb_io_ops {
     int (*store_directory)(pb_io *io, const char *path, pb_failure *failure);
     int (*store_create)(pb_io *io, const char *path, size_t ring_bytes, pb_store *out);
     void (*store_close)(pb_io *io, pb_store *store);
-    /* Is the file at `path` the store's, and whole? Who looks for it after this process has ended finds it there. */
+    /* Is the file at `path` the store's, and whole? Then a search for it after the end of this process finds it there.
+     * */
     bool (*store_stands)(pb_io *io, const char *path, const pb_store *store);
     int (*boot_id)(pb_io *io, uint8_t id[PB_BOOT_ID_BYTES]); /* another one each time the machine starts */
     /* PB_ZEROS_BYTES of zeros to write to PB_OPEN_DIRECT files, in a large page where the kernel has them; everybody's,
@@ -254,8 +256,8 @@ typedef struct pb_io_ops {
     void (*socket_cancel)(pb_loop *loop,
                           pb_socket *socket); /* an active recv finishes soon, with -ECANCELED or bytes */
     void (*socket_send)(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count);
-    /* What lies in memory, which may be nothing (count 0), with the file's bytes before the last `tail_count` of it:
-     * one result for all. */
+    /* Sends memory, which may be nothing (count 0), with the file's bytes before the last `tail_count` pieces: one
+     * result for all. */
     void (*socket_sendfile)(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count, int tail_count, int file,
                             int64_t position, size_t length);
     void (*socket_shutdown)(pb_loop *loop, pb_socket *socket); /* started operations finish soon, with an error */
@@ -264,8 +266,9 @@ typedef struct pb_io_ops {
 
     /* An append on a loop: finishes at once (returns its result) or later (PB_IO_PENDING, then op->done). */
     int64_t (*write_start)(pb_loop *loop, pb_op *op, int file, struct iovec *iov, int count, int64_t position);
-    /* Make durable what has been written past the page cache, by ended writes, into blocks that were written and synced
-     * before, of this file and of all that have its file_flush_device: op->done(0 or -errno) follows. */
+    /* Makes written data durable: data that went past the page cache, by ended writes, into blocks that were written
+     * and synced before. It covers this file and all files with its file_flush_device. op->done(0 or -errno) follows.
+     * */
     void (*flush_start)(pb_loop *loop, pb_op *op, int file);
 } pb_io_ops;
 
@@ -284,16 +287,16 @@ int pb_io_connect(const char *host, int port, pb_failure *failure);
 
 /* Write all of `iov` at `position` with the blocking call, going on after short writes. `iov` is used up. */
 int pb_io_write_all(pb_io *io, int file, struct iovec *iov, int count, int64_t position);
-/* What a thread that works behind others reads or writes at once: a kernel that does not preempt itself lets nobody
+/* The size of one read or write of a thread that works behind others. A kernel that does not preempt itself lets nobody
  * else have the CPU before the call ends, and half a MiB takes a millisecond. */
 enum { PB_POLITE_BYTES = 64 << 10 };
 
-/* Read at least `length` bytes of a PB_OPEN_DIRECT file, up to the end of the block that the last one lies in, for
- * which there is room; -ENODATA when the file ends before. */
+/* Reads at least `length` bytes of a PB_OPEN_DIRECT file, up to the end of the block that the last one lies in. The
+ * buffer has room for that. -ENODATA when the file ends before. */
 int pb_io_read_blocks(pb_io *io, int file, void *buffer, size_t length, int64_t position);
 
 /* Sync a file, and forget what is in memory of it if that fails: what could not be written is clean then, and the next
- * sync would call it durable. Who reads the file after a failure reads what the disk has. */
+ * sync would call it durable. So after a failure readers get what the disk has. */
 int pb_io_sync(pb_io *io, int file);
 
 /* Read exactly `length` bytes; -ENODATA when the file ends before. */

@@ -1,8 +1,7 @@
 /*
- * Giving the blocks of a large file back bit by bit. A file system that tells the disk what is free (mounted with
- * `discard`) does so for all of a file when it goes, and the disk does nothing else meanwhile: beside the end of a
- * segment of 256 MiB writes took 25 to 50 ms instead of 1.5. Beside one that goes in pieces they take what they always
- * do.
+ * Giving the blocks of a large file back bit by bit. A file system mounted with `discard` tells the disk about all
+ * blocks of a file when the file goes, and the disk does nothing else meanwhile. Beside the end of a segment of 256 MiB
+ * writes took 25 to 50 ms instead of 1.5. Beside one that goes in pieces they take what they always do.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,8 +12,8 @@
 
 #include "io/io_posix.h"
 
-/* Has nobody else opened the file? That is what the kernel grants a lease for. Whoever opens it in the moment in which
- * we have one sends a signal, which must be one that is ignored. */
+/* Has nobody else opened the file? That is what the kernel grants a lease for. A process that opens it while we hold
+ * the lease causes a signal, which must be one that is ignored. */
 static bool is_alone(int file)
 {
     if (fcntl(file, F_SETSIG, SIGURG) < 0 || fcntl(file, F_SETLEASE, F_WRLCK) < 0)

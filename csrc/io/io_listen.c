@@ -27,8 +27,8 @@ static int bound_port_of(int fd)
 
 /* Nothing is lost on the loopback device, but BBR, the default of many machines, paces even there with a timer per
  * packet, which more than doubles what a fetch costs. A socket that has begun with it goes on pacing whatever it is
- * told later, and it begins as its listener is; so those of other machines are given back what is usual when they are
- * accepted. Cubic may be closed to us; Reno is open to everyone. */
+ * told later, and it begins as its listener does. So accepted sockets of other machines get the usual algorithm back.
+ * Cubic may be closed to us; Reno is open to everyone. */
 static void set_unpaced(int fd)
 {
     if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", strlen("cubic")) < 0)

@@ -1,6 +1,6 @@
 /*
- * What of a file is in memory: asking, bringing in, and reading only what is there. Shared by the real backends; any
- * thread; no state but what the kernel was found to have, and each thread's way of reading.
+ * The part of a file that is in memory: asking, bringing in, and reading only what is there. Shared by the real
+ * backends; any thread; no state but what the kernel was found to have, and each thread's way of reading.
  *
  * A page is in the page cache as soon as its read has begun, so being there is not enough: sendfile would wait for it.
  */

@@ -210,8 +210,8 @@ int pb_posix_file_allocate(pb_io *io, int file, int64_t position, int64_t length
     return (int)RETRY(fallocate(file, FALLOC_FL_KEEP_SIZE, position, length));
 }
 
-/* Cutting a file at its end frees them, and would make it look written to. What a file system accounts does not tell
- * whether there are any: XFS and ext2 account for more than that. */
+/* Cutting a file at its end frees them, and would make it look written to. The blocks that a file system accounts for
+ * do not tell whether there are any: XFS and ext2 account for more than that. */
 int pb_posix_file_release_ahead(pb_io *io, int file)
 {
     struct stat status;
@@ -235,7 +235,7 @@ int64_t pb_posix_file_modified_ms(pb_io *io, int file)
     struct stat status;
     if (fstat(file, &status) < 0)
         return -(int64_t)errno;
-    /* What lies before 1970 is no failure. */
+    /* A time before 1970 is no failure. */
     int64_t modified_ms = (int64_t)status.st_mtim.tv_sec * 1000 + status.st_mtim.tv_nsec / 1000000;
     return modified_ms < 0 ? 0 : modified_ms;
 }
@@ -394,7 +394,7 @@ static int64_t send_range(const pb_op *op, int64_t position, size_t length, bool
     return sent;
 }
 
-/* What is sent: memory, a range of the file, memory. The buffers hold what was copied of the file. */
+/* The pieces to send: memory, a range of the file, memory. The buffers hold what was copied of the file. */
 typedef struct send_plan {
     struct iovec before[PB_IO_MAX_IOVECS + 1];
     struct iovec after[PB_IO_MAX_IOVECS + 1];
@@ -416,8 +416,8 @@ static void plan_all(send_plan *plan, const pb_op *op)
     plan->length = op->length;
 }
 
-/* TCP puts no more than 17 pieces of memory into a segment. A page of a file is one of them, and so is what was copied
- * at a time, so 64 KiB from anywhere in a file, with a header, would leave as two segments, and each wakes its reader.
+/* TCP puts no more than 17 pieces of memory into a segment. A page of a file is one of them, and so is each piece that
+ * was copied. So 64 KiB from anywhere in a file, with a header, would leave as two segments, and each wakes its reader.
  * On loopback the second one costs as much as all the rest. With the pages at both ends copied it leaves as one. */
 static void copy_ends(send_plan *plan, const pb_op *op)
 {

@@ -1,5 +1,5 @@
 /*
- * What the io_uring and epoll backends share: blocking calls on files and names, clocks, threads, listening sockets.
+ * Shared by the io_uring and epoll backends: blocking calls on files and names, clocks, threads, listening sockets.
  * Plain system calls; every function follows the contracts of io.h.
  */
 #ifndef PB_IO_IO_POSIX_H
@@ -81,8 +81,8 @@ static inline int pb_finished_deliver_some(pb_link *list, int limit)
     return taken;
 }
 
-/* A thousand members of a group that come or go at once must not hold up those who produce and consume: of patient
- * sockets a turn serves a few, and one where somebody else waits for the turn's end. */
+/* A thousand members of a group that come or go at once must not hold up producers and consumers. So a turn serves a
+ * few patient sockets, and one where somebody else waits for the turn's end. */
 #define PB_PATIENT_PER_TURN 4
 #define PB_PATIENT_BESIDE_URGENT 1
 

@@ -205,7 +205,7 @@ static void sim_loop_close(pb_loop *loop)
     free(loop);
 }
 
-/* What lies in memory in an attempt of its own: a short count is always possible. */
+/* The memory goes in an attempt of its own: a short count is always possible. */
 static int64_t sendfile_try(sim_machine *machine, pb_op *op)
 {
     if (op->iov_count > op->tail_count)
@@ -265,7 +265,7 @@ static int deliver(pb_loop *loop)
     return delivered;
 }
 
-/* What is pending goes on when a client does something (sim_stir); what was put off, or is new, soon. */
+/* Pending operations go on when a client does something (sim_stir); postponed and new ones go on soon. */
 static int sim_loop_turn(pb_loop *loop, int64_t wait_ns)
 {
     sim_machine *machine = loop->machine;
@@ -438,7 +438,7 @@ static int sim_thread_go_first(pb_io *io, bool first)
     return 0;
 }
 
-/* What a thread does takes no time. */
+/* A thread's work takes no time. */
 static int64_t sim_thread_cpu_ns(pb_io *io)
 {
     (void)io;

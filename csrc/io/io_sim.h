@@ -3,7 +3,7 @@
  *
  * Everything runs on the caller's thread: pb_sim_step picks one of the broker's threads by a seeded choice and runs its
  * step, so that one seed replays one run. Faults are seeded too. A crash is a copy of the disk as it would be found
- * afterwards: the old instance is then taken down in order, and nothing it still does reaches the copy.
+ * afterwards. The old instance is then taken down in order, and nothing it still does reaches the copy.
  *
  * Blocking calls that wait for another thread would wait for ever here: callers step until there is nothing to wait
  * for.
@@ -48,8 +48,8 @@ int pb_sim_connect(pb_io *io, int port);
 void pb_sim_client_send(pb_io *io, int client, const void *bytes, size_t length);
 /* Bytes that have arrived (0: none yet), or -ECONNRESET when the broker closed and all has been read. */
 int64_t pb_sim_client_receive(pb_io *io, int client, void *buffer, size_t capacity);
-/* What the broker connects to waits for an answer. The client's end of the oldest connection of its own that waits, and
- * the port it is for; -1: none does. Any of the calls here may be made with it once it is accepted. */
+/* The broker's outgoing connection waits for an answer. The client's end of the oldest connection of its own that
+ * waits, and the port it is for; -1: none does. Any of the calls here may be made with it once it is accepted. */
 int pb_sim_next_outgoing(pb_io *io, int *port);
 void pb_sim_answer_outgoing(pb_io *io, int client, bool accept);
 int64_t pb_sim_client_unread(pb_io *io, int client); /* bytes it has sent and the broker has not received */

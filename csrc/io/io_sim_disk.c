@@ -464,7 +464,7 @@ int sim_directory_make(pb_io *io, const char *path)
     return 0;
 }
 
-/* What lies directly in a directory: the rest of its path, or NULL. */
+/* The rest of a name's path when it lies directly in the directory, or NULL. */
 static const char *inside(const sim_name *name, const char *directory)
 {
     size_t length = strlen(directory);

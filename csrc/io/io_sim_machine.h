@@ -10,7 +10,7 @@
 #define PB_SIM_SECTOR_BYTES 512
 #define PB_SIM_PAGE_BYTES 4096
 
-/* What lies here is on tmpfs: a kill leaves it, a power cut takes all of it. */
+/* True for files on tmpfs: a kill leaves them, a power cut takes all of them. */
 #define PB_SIM_TMPFS "/dev/shm"
 
 typedef struct sim_range {

@@ -1,6 +1,6 @@
 /*
  * The simulated machine's stores: files below PB_SIM_TMPFS. The ring has to lie in memory twice in a row, which only a
- * mapping can do; nothing of it is seen outside, and no choice depends on where it lies.
+ * mapping can do. Nothing of it is seen outside, and no choice depends on where it lies.
  */
 #include <errno.h>
 #include <stdlib.h>

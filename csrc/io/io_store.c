@@ -1,8 +1,8 @@
 /*
  * Stores for the real backends: files on tmpfs, mapped with their ring twice in a row. Any thread; no state.
  *
- * All pages of a store are allocated and mapped when it is made: writing to a page that tmpfs then had no room for
- * would be a SIGBUS, and a fault in the middle of an append costs more than the append. Rings get large pages: a direct
+ * All pages of a store are allocated and mapped when it is made. Writing to a page that tmpfs then had no room for
+ * would be a SIGBUS. A fault in the middle of an append costs more than the append. Rings get large pages: a direct
  * write from them costs a third of the CPU, and the disk takes it in a few long pieces instead of hundreds.
  */
 #include <errno.h>

@@ -54,9 +54,9 @@ static void set_disk_class(enum disk_class class, int level)
     (void)syscall(SYS_ioprio_set, WHO_PROCESS, 0, (int)class << CLASS_SHIFT | level);
 }
 
-/* A thread that goes before others on the CPU would by default do so on the disk: beside one that writes on and on,
- * mq-deadline let nothing else through for a tenth of a second, not even the journal or the file system's own reads,
- * for which the same thread waits next. */
+/* A thread that goes before others on the CPU would by default do so on the disk. Beside one that writes without pause,
+ * mq-deadline let nothing else through for a tenth of a second. Even the journal and the file system's own reads
+ * waited, for which the same thread waits next. */
 static void share_disk(void)
 {
     enum { USUAL_LEVEL = 4 };
@@ -75,7 +75,7 @@ static void shorten_slice(void)
     (void)syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 
-/* Less weight lets all others in at once when they wake. The idle class would too, but a thread that is not let in
+/* Less weight lets all others in at once when they wake. The idle class would too. But a thread that is not let in
  * while it holds a lock of ours, or of the file system, would keep others waiting for a second where the CPUs are busy.
  */
 static void step_behind(void)
@@ -84,7 +84,7 @@ static void step_behind(void)
     (void)setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) + BEHIND_NICE);
 }
 
-/* A short slice does not help while others are owed more of the CPU, or are in the kernel: a thread that waits for a
+/* A short slice does not help while others are owed more of the CPU, or are in the kernel. A thread that waits for a
  * disk 1,500 times a second was let in 3 to 10 ms late once in a hundred times. Without the right it is urgent. */
 static void go_before(void)
 {

@@ -1,12 +1,11 @@
 /*
- * The io_uring backend: operations are queued as they start and reach the kernel in one io_uring_enter per loop turn;
- * a direct write or a flush, and what is queued before it, at once.
+ * The io_uring backend. Operations are queued as they start and reach the kernel in one io_uring_enter per loop turn. A
+ * direct write or a flush, and everything queued before it, goes at once.
  *
  * One ring per loop, single issuer, with deferred task work; it is created disabled and enabled by the thread that
- * turns it first. Sockets block (the ring polls for them); sendfile has no ring operation that is cheaper than the
- * call, so it is called inline and the ring only waits until the socket is writable. Buffered appends on
- * ext4 are handed to a kernel worker, which nearly doubles what they cost: they are written inline unless the caller
- * says that others wait.
+ * turns it first. Sockets block (the ring polls for them). No ring operation is cheaper than the sendfile call, so that
+ * is called inline, and the ring only waits until the socket is writable. Buffered appends on ext4 are handed to a
+ * kernel worker, which nearly doubles what they cost: they are written inline unless the caller says that others wait.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -312,8 +311,8 @@ static void uring_socket_close(pb_loop *loop, pb_socket *socket)
     close(socket->fd);
 }
 
-/* Of what is submitted at once the kernel begins writes last: sends that follow would keep this one from the disk. What
- * is refused now is submitted by the turn. */
+/* Among operations submitted together the kernel begins writes last: sends that follow would keep this one from the
+ * disk. The end of the turn submits what is refused now. */
 static void submit_now(pb_loop *loop)
 {
     (void)io_uring_submit(&loop->ring);

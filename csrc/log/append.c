@@ -307,8 +307,8 @@ static bool lies_behind(const pb_log *log, const pb_link *roll, int64_t base_off
     return roll != &log->rolls && PB_CONTAINER(roll, const pb_roll, link)->base_offset <= base_offset;
 }
 
-/* Another batch of the write, with the one before it if it follows in memory, as what a follower has fetched does: a
- * write of many small batches is one range then. false: there is no room. */
+/* Adds another batch to the write, joined with the one before it if it follows in memory, as batches that a follower
+ * fetched do. So a write of many small batches is one range. false: there is no room. */
 static bool add_to_write(pb_log_write *write, const pb_append *append)
 {
     const int iov_limit = (int)(sizeof(write->iov) / sizeof(write->iov[0]));

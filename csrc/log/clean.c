@@ -101,7 +101,7 @@ static int pause_if_due(cleaning *c, int64_t done_bytes)
     return is_cancelled(c) ? fail(c, -ECANCELED, "cleaning was stopped") : 0;
 }
 
-/* What there is to clean, with a reference on each segment. */
+/* The segments to clean, with a reference on each. */
 static int take_sources(cleaning *c)
 {
     pb_log *log = c->log;
@@ -114,9 +114,10 @@ static int take_sources(cleaning *c)
         c->first_dirty_offset = log->start_offset;
     c->config = log->config;
     bool failed = log->failed;
-    /* What lies below the bounds is not what lay there when they were looked at: it may be above the high watermark. */
+    /* The records below the bounds are not those that lay there when the bounds were looked at: some may be above the
+     * high watermark. */
     bool cut = log->cut_count != c->cut_count;
-    /* Whoever planned the pass did not know of an earlier cut yet. */
+    /* The planner of the pass did not know of an earlier cut yet. */
     cut = cut || (c->first_dirty_offset > log->cut_offset && c->first_dirty_offset > log->start_offset);
     c->sources = calloc(log->segment_count, sizeof(*c->sources));
     for (uint32_t i = 0; c->sources != NULL && !failed && i + 1 < log->segment_count; i++) {
@@ -154,7 +155,7 @@ static int fail_open(cleaning *c, const pb_segment *segment, int code, const cha
     return fail(c, code, what);
 }
 
-/* What is read twice in a pass is left in memory after the first time. */
+/* Bytes that a pass reads twice are left in memory after the first time. */
 static int begin_source(cleaning *c, const clean_source *source, int64_t position, bool drops)
 {
     int file;
@@ -243,8 +244,8 @@ static int show_batch(cleaning *c, const uint8_t *batch, const pb_batch_header *
     return rc;
 }
 
-/* Where to begin to read a source for the map. What an index that lies would pass over, would be taken for overtaken
- * and dropped, so it is only believed as far as the batch there bears it out. */
+/* Where to begin to read a source for the map. A wrong index could skip records, which would then be taken for
+ * overtaken and dropped. So it is only believed as far as the batch there bears it out. */
 static int find_dirty(cleaning *c, const clean_source *source, int64_t *position)
 {
     pb_segment *segment = source->segment;
@@ -533,15 +534,16 @@ static int make_durable(cleaning *c)
     pb_log_unlock(c->guard);
     if (durable)
         return 0;
-    /* Who syncs a log in service has done so before the pass, and alone may: only a cut has taken it back. */
+    /* For a log in service, only its owner may sync, and it did so before the pass: so only a cut can have taken that
+     * back. */
     if (!c->settings->syncs)
         return fail(c, -EAGAIN, "the log that was to be cleaned is not durable");
     int rc = pb_log_sync(c->log, c->guard, c->failure);
     return rc == -EBUSY ? -EAGAIN : rc;
 }
 
-/* What a pass has come to. When the log was cut meanwhile, what it cleaned may be gone, and what it failed by, too.
- * What was cut before lies below its end. */
+/* The result of a pass. When the log was cut meanwhile, what it cleaned may be gone, and what it failed by, too.
+ * Earlier cuts lie below its end. */
 static int conclude(cleaning *c, int result)
 {
     pb_log_lock(c->guard);
@@ -549,7 +551,7 @@ static int conclude(cleaning *c, int result)
     if (!cut && result == 0 && c->end_offset > c->first_dirty_offset)
         c->log->cut_offset = INT64_MAX;
     pb_log_unlock(c->guard);
-    /* What a cut makes of files that are being read. */
+    /* Errors that a cut causes in files that are being read. */
     bool spoiled = result >= 0 || result == -ENODATA || result == -ENOENT || result == -EBADMSG;
     if (cut && spoiled)
         return fail(c, -EAGAIN, "the log was cut while it was being cleaned");

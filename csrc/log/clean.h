@@ -1,10 +1,11 @@
 /*
  * The log cleaner: one pass over one log, on a background thread, while appends, reads and retention go on.
  *
- * A pass reads the dirty part and makes a map of its keys (clean_map.h), then reads the log from its beginning up to
- * where the map ends and writes what stays (clean_filter.h) into new segments (clean_output.h), each of which takes the
- * places of one or several old ones (clean_swap.c). The maintenance token is held for a swap only; a truncation, or
- * retention that took sources away, ends the pass. Which log, when, and up to where is Python's decision.
+ * A pass reads the dirty part and makes a map of its keys (clean_map.h). Then it reads the log from its beginning up to
+ * the end of the map, and writes the records that stay (clean_filter.h) into new segments (clean_output.h). Each of
+ * these takes the places of one or several old ones (clean_swap.c). The maintenance token is held for a swap only; a
+ * truncation, or retention that took sources away, ends the pass. Which log, when, and up to where is Python's
+ * decision.
  */
 #ifndef PB_LOG_CLEAN_H
 #define PB_LOG_CLEAN_H
@@ -47,8 +48,9 @@ typedef struct pb_clean_stats {
     bool map_full;
 } pb_clean_stats;
 
-/* Clean once. Blocking, without the lock. 0, -EBUSY (a pass is under way), -ECANCELED, -EAGAIN (segments went away
- * meanwhile, the log was cut, or is not durable), a Kafka code or -errno; `stats` is filled in any case. */
+/* Clean once. Blocking, without the lock. Returns 0, -EBUSY (a pass is under way), -ECANCELED, -EAGAIN, a Kafka code or
+ * -errno. -EAGAIN means that segments went away meanwhile, or that the log was cut or is not durable. `stats` is filled
+ * in any case. */
 int pb_log_clean(pb_log *log, const pb_log_guard *guard, const pb_clean_settings *settings, pb_clean_throttle *throttle,
                  pb_clean_stats *stats, pb_failure *failure);
 

@@ -1,7 +1,7 @@
 /*
- * A block of a segment's file, read while its owner, one thread, works on those before: on a thread of its own, which
- * is also where the copy out of the page cache costs its time. What is not in memory is read past the page cache, where
- * it would push out what consumers read. The file is sealed.
+ * Reads a block of a segment's file while its owner, one thread, works on those before. It does so on a thread of its
+ * own, which also bears the cost of the copy out of the page cache. Blocks that are not in memory are read past the
+ * page cache, where they would push out what consumers read. The file is sealed.
  */
 #ifndef PB_LOG_CLEAN_AHEAD_H
 #define PB_LOG_CLEAN_AHEAD_H

@@ -1,4 +1,4 @@
-/* What becomes of a batch; see clean_filter.h for the rules, threads and failures. */
+/* The treatment of a batch; see clean_filter.h for the rules, threads and failures. */
 #include "log/clean_filter.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 /* How a batch that is left without records ends. */
 typedef enum when_empty { WHEN_EMPTY_DROP, WHEN_EMPTY_KEEP } when_empty;
 
-/* What a walk over the records of a batch found. */
+/* The findings of a walk over the records of a batch. */
 typedef struct selection {
     size_t kept_bytes;
     int32_t kept_count;
@@ -196,7 +196,7 @@ static int select_records(pb_clean_filter *filter, const pb_batch_header *header
 static int rebase_records(pb_clean_filter *filter, selection *selected, uint64_t base_difference, pb_failure *failure)
 {
     size_t room = selected->kept_bytes + (size_t)selected->kept_count * (PB_VARLONG_MAX_BYTES + PB_VARINT_MAX_BYTES);
-    /* What was decompressed is not needed any more. */
+    /* The decompressed records are not needed any more. */
     int rc = pb_clean_reserve(&filter->records, room);
     if (rc != 0)
         return pb_fail(failure, rc, "cannot get %zu bytes to rewrite a batch", room);
@@ -319,7 +319,7 @@ int pb_clean_filter_batch(pb_clean_filter *filter, const uint8_t *batch, const p
     bool keeps_place = is_last_of_producer(filter, header) || last_offset + 1 == filter->upper_offset;
     when_empty empty = keeps_place ? WHEN_EMPTY_KEEP : WHEN_EMPTY_DROP;
     bool all_go = discardable && (!is_control || horizon_passed(filter, header));
-    /* What the map says of the whole batch saves a look into it. */
+    /* The map's verdict on the whole batch saves a look into it. */
     if (!all_go && !is_control && pb_live_offsets_covers(filter->live, header->base_offset, last_offset))
         all_go = !pb_live_offsets_any(filter->live, header->base_offset, last_offset);
     if (all_go || header->record_count == 0) {

@@ -1,5 +1,5 @@
 /*
- * What becomes of one batch when its log is cleaned: kept as it is, rewritten with the records that stay, kept without
+ * The treatment of one batch when its log is cleaned: kept as it is, rewritten with the records that stay, kept without
  * records, or dropped. Apache Kafka's rules, with KIP-534's delete horizons:
  *
  *   record below end_offset     stays when it is the last of its key, and has a value or no horizon that has passed
@@ -36,7 +36,7 @@ typedef struct pb_clean_bytes {
     size_t capacity;
 } pb_clean_bytes;
 
-/* What is looked at of a record, beyond what a walk needs. Pointers are into the batch. */
+/* The fields of a record that cleaning looks at, beyond those that a walk needs. Pointers are into the batch. */
 typedef struct pb_clean_record {
     const uint8_t *bytes; /* with the length in front */
     size_t size_bytes;
@@ -72,7 +72,7 @@ typedef struct pb_clean_filter {
     uint8_t empty[PB_BATCH_HEADER_BYTES];
 } pb_clean_filter;
 
-/* What is to be written instead of a batch. */
+/* The bytes to write instead of a batch. */
 typedef struct pb_clean_outcome {
     const uint8_t *bytes;   /* a batch or, with `packs`, its records, not compressed; valid until the next batch */
     size_t length;          /* 0: nothing */

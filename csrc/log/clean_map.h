@@ -1,9 +1,9 @@
 /*
  * The cleaner's memory of keys: for each key of the dirty part, the offset of its last record.
  *
- * Keys are kept as 128-bit hashes (SipHash-2-4, seeded anew for each pass, so that nobody can make two keys of one
- * hash), 24 bytes an entry in an open table that never grows. One thread. pb_live_offsets is the same knowledge turned
- * round, one bit for each offset of the dirty part: set when that record is the last of its key.
+ * Keys are kept as 128-bit hashes: SipHash-2-4, seeded anew for each pass, so that nobody can make two keys of one
+ * hash. An entry takes 24 bytes in an open table that never grows. One thread. pb_live_offsets is the same knowledge
+ * turned round, one bit for each offset of the dirty part: set when that record is the last of its key.
  */
 #ifndef PB_LOG_CLEAN_MAP_H
 #define PB_LOG_CLEAN_MAP_H

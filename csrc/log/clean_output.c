@@ -71,7 +71,7 @@ static int write_bytes(pb_clean_output *output, const uint8_t *bytes, size_t len
     return 0;
 }
 
-/* What is buffered ends at the segment's size. */
+/* The buffered bytes end at the segment's size. */
 static int flush(pb_clean_output *output)
 {
     if (output->length == 0)
@@ -112,7 +112,7 @@ int pb_clean_output_add(pb_clean_output *output, const uint8_t *batch, size_t le
     return rc;
 }
 
-/* Who reads a cleaned segment reads it once, from its beginning: it need not push others out of memory. */
+/* A cleaned segment is read once, from its beginning, so it need not push others out of memory. */
 static void drop_from_memory(pb_segment *segment)
 {
     for (int64_t position = 0; position < segment->size_bytes; position += DROP_BYTES)

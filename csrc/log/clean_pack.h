@@ -1,8 +1,8 @@
 /*
- * Batches on their way into the cleaned segment, in the order in which they come. Those of which only some records stay
- * are compressed anew, which is most of the cleaner's work: by the chunk, each on a thread of its own, while the owner,
- * one thread, looks at what comes next. Memory: two chunks, each of PB_CLEAN_CHUNK_BYTES or one larger batch, and what
- * is made of it.
+ * Batches on their way into the cleaned segment, in the order in which they come. Batches that keep only some of their
+ * records are compressed anew, which is most of the cleaner's work. This goes by the chunk, each on a thread of its
+ * own, while the owner, one thread, looks at the next batches. Memory: two chunks, each of PB_CLEAN_CHUNK_BYTES or one
+ * larger batch, and what is made of it.
  */
 #ifndef PB_LOG_CLEAN_PACK_H
 #define PB_LOG_CLEAN_PACK_H
@@ -12,7 +12,7 @@
 
 enum { PB_CLEAN_CHUNKS = 2, PB_CLEAN_CHUNK_BATCHES = 128, PB_CLEAN_CHUNK_BYTES = 512 << 10 };
 
-/* What a batch that is made anew is compressed with. */
+/* The codec for a batch that is made anew. */
 typedef struct pb_clean_codec {
     int compression; /* -1: as the batch has it */
     int level;

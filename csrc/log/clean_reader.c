@@ -25,7 +25,7 @@ int pb_clean_reader_init(pb_clean_reader *reader, pb_io *io, size_t block_bytes)
     return enough ? 0 : -ENOMEM;
 }
 
-/* What is being read from the file is wanted no more. */
+/* The bytes being read from the file are not wanted any more. */
 static void leave_file(pb_clean_reader *reader)
 {
     for (uint32_t i = 0; i < PB_CLEAN_BLOCKS; i++)

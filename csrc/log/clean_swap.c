@@ -235,7 +235,7 @@ static int swap_held(pb_log *log, const pb_log_guard *guard, pb_segment *cleaned
         return rc;
     }
     pb_log_lock(guard);
-    /* Whoever takes segments away does it under the token; only appends have gone on. */
+    /* Segments are only taken away under the token; meanwhile only appends have gone on. */
     int first = find_sources(log, sources, count);
     PB_ASSERT(first >= 0);
     replace_sources(log, (uint32_t)first, cleaned, count);

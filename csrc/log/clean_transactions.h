@@ -1,6 +1,6 @@
 /*
- * What one walk over a log knows of its transactions, as Apache Kafka's cleaner sees them: which batches belong to an
- * aborted transaction and may go, and which markers have nothing left to say.
+ * The transactions of a log as one walk over it learns them, and as Apache Kafka's cleaner sees them: which batches
+ * belong to an aborted transaction and may go, and which markers are no longer needed.
  *
  * Batches are shown in the order of the log. A marker whose transaction has shown a batch in this walk, kept or not, is
  * needed; entries of the transaction index live as long as the abort markers that are. One thread.
@@ -37,8 +37,8 @@ void pb_clean_transactions_init(pb_clean_transactions *transactions, pb_transact
 void pb_clean_transactions_clear(pb_clean_transactions *transactions);
 /* A data batch: *aborted tells whether its transaction was aborted. 0 or -ENOMEM. */
 int pb_clean_transactions_data(pb_clean_transactions *transactions, const pb_batch_header *header, bool *aborted);
-/* A control batch, whole: *done tells that no batch of its transaction was seen; *entry is filled when it is an abort
- * marker whose transaction was (entry->last_offset >= 0), and belongs into the index. 0 or -ENOMEM. */
+/* Takes a whole control batch. *done tells that no batch of its transaction was seen. *entry is filled for an abort
+ * marker whose transaction was seen (entry->last_offset >= 0), and belongs into the index. 0 or -ENOMEM. */
 int pb_clean_transactions_control(pb_clean_transactions *transactions, const uint8_t *batch,
                                   const pb_batch_header *header, bool *done, pb_transaction_entry *entry);
 

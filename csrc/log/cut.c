@@ -1,7 +1,7 @@
 /*
  * Cutting a log at its end: repair after a failed write, truncation to an offset. Blocking, with the log to themselves:
- * no append, write or sync runs, and readers that hold slices above the cut read what they find. Who asks for a log's
- * state meanwhile takes the lock, so what the lock guards changes under it.
+ * no append, write or sync runs, and readers that hold slices above the cut read what they find. Other threads that ask
+ * for the log's state meanwhile take the lock, so the state that the lock guards changes under it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -57,7 +57,7 @@ static int unlink_snapshots_above(pb_log *log, int64_t end_offset, pb_failure *f
     return rc;
 }
 
-/* What is known in memory ends at `end_offset`. [lock] */
+/* Takes the state in memory back to `end_offset`. [lock] */
 static void take_back(pb_log *log, int64_t end_offset)
 {
     pb_log_count_sealed(log);
@@ -376,7 +376,7 @@ static int truncate_held(pb_log *log, const pb_log_guard *guard, const cut_place
     rc = keep > 0 ? make_active(log, guard, keep - 1) : begin_anew(log, guard, place);
     if (rc == 0 && keep > 0)
         rc = cut_active(log, guard, offset, &end_offset);
-    /* Who came in between may bring in, even now, what he was told that the file has. */
+    /* A reader that came in between may bring in, even now, bytes that it was told the file has. */
     if (rc == 0 && keep > 0)
         rc = make_active(log, guard, keep - 1);
     return rc == 0 ? settle(log, guard, end_offset, failure) : pb_log_fail(log, failure, rc, "cannot cut the log");

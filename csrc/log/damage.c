@@ -1,6 +1,6 @@
 /*
  * Damaged ranges and the files that keep what was cut; see damage.h. The files are made by the one thread that opens
- * the log; when the disk has no room for them the log is not opened, because cutting it would lose them.
+ * the log. When the disk has no room for them the log is not opened, because cutting it would lose them.
  */
 #include "log/damage.h"
 

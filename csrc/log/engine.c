@@ -11,9 +11,9 @@
 
 enum {
     PACED_WRITE_MAX_BYTES = 4 << 20,
-    /* What a log that grows slowly may have dirty. The kernel writes out whole files by age, and has all that is
-       contiguous locked until the disk has taken it: with 8 MiB and a busy disk, an append waited 50 ms for the last
-       page. */
+    /* The bound on dirty bytes of a log that grows slowly. The kernel writes out whole files by age, and keeps
+     * contiguous pages locked until the disk has taken them. With 8 MiB and a busy disk, an append waited 50 ms for the
+     * last page. */
     PACED_WINDOW_BYTES = 1 << 20,
     /* Not started at the end: a page that is being written out is locked for a while, and the next append needs the
        last. The faster a log grows, the larger are its pages, and the more comes meanwhile. */

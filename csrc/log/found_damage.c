@@ -2,7 +2,8 @@
  * Damage that readers find in sealed segments: something else has cut the file, or the disk cannot read a part of it.
  * Nothing is written there any more, so what is lost is remembered as damage (damage.h): its readers are told
  * CORRUPT_MESSAGE, and all else is served. A cut in the active segment is another matter: what is appended would lie
- * behind a hole, so another segment is begun first (pb_partition_look_at_files). So is a disk that reads nothing at all.
+ * behind a hole, so another segment is begun first (pb_partition_look_at_files). So is a disk that reads nothing at
+ * all.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -142,8 +143,8 @@ int pb_log_note_short_file(pb_log *log, const pb_log_guard *guard, pb_segment *s
 
 /* ---- what the disk cannot read ---- */
 
-/* Does the disk read the file's first or last block, past the page cache, which may have anything? 0, -EIO: it does
- * not, or another -errno that passes: it could not be asked. */
+/* Asks whether the disk reads the file's first or last block, past the page cache, which may have anything. 0: it does.
+ * -EIO: it does not. Another -errno: it could not be asked, which passes. */
 static int ask_disk(pb_io *io, int file, int64_t size_bytes)
 {
     uint8_t *block = aligned_alloc(PB_DIRECT_BLOCK_BYTES, PB_DIRECT_BLOCK_BYTES);

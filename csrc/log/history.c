@@ -302,7 +302,7 @@ size_t pb_history_copy(pb_segment *segment, void *buffer, size_t length, int64_t
 
 /* ---- making room ---- */
 
-/* Of those that nobody is about to send. NULL: there is none. The lock is held. */
+/* The oldest piece among those that nobody is about to send. NULL: there is none. The lock is held. */
 static pb_piece *oldest(const pb_history *history)
 {
     for (pb_link *link = history->pieces.next; link != &history->pieces; link = link->next) {

@@ -1,14 +1,15 @@
 /*
  * History in memory: ranges of segments' files that were read for somebody, kept for those who follow, oldest first
- * out. So much is kept as pays: what is dropped is remembered, without its bytes, and if it has to be read again, more
- * is kept from then on where the disk is slow, and where it is not, what is read again and again is the page cache's.
+ * out. It keeps as much as pays. A dropped piece is remembered, without its bytes. If it has to be read again, more is
+ * kept from then on where the disk is slow. Where the disk is fast, pieces that are read again and again are left to
+ * the page cache.
  *
- * They are read past the page cache, straight into large pages. The kernel's way, which finds, fills, maps and forgets
- * one small page after the other, takes ten times the CPU, and a kernel that does not preempt itself keeps that CPU
- * from those at the tail for as long as it is at it.
+ * They are read past the page cache, straight into large pages. The kernel finds, fills, maps and forgets one small
+ * page after the other, which takes ten times the CPU. A kernel that does not preempt itself keeps that CPU from
+ * consumers at the tail meanwhile.
  *
- * A piece belongs to the segment object, not to a name. What a file holds below its settled end does not change under
- * an object: a log that is cut or compacted goes on with another one, so nothing here ever has to be corrected.
+ * A piece belongs to the segment object, not to a name. The bytes of a file below its settled end do not change under
+ * an object. A log that is cut or compacted goes on with another object, so nothing here ever has to be corrected.
  */
 #ifndef PB_LOG_HISTORY_H
 #define PB_LOG_HISTORY_H
@@ -61,7 +62,7 @@ typedef struct pb_history_view {
     atomic_int piece_count; /* written under the history's lock */
 } pb_history_view;
 
-/* What is remembered of a dropped piece, at the place that its key says. */
+/* The memory of a dropped piece, at the place that its key tells. */
 typedef struct pb_ghost {
     uint64_t key;
     int64_t position;
@@ -101,8 +102,8 @@ typedef struct pb_history_file {
     int64_t large_before; /* in large pages up to here */
 } pb_history_file;
 
-/* Bring a part of one piece of a segment's file, which has those bytes for good, into memory: here if it may be read
- * direct, or else, and where it shall not be kept here, into the page cache. Blocking. 0 or -errno. */
+/* Brings a part of one piece of a segment's file, whose bytes there are final, into memory. It comes here if it may be
+ * read direct; otherwise, and where it shall not be kept here, into the page cache. Blocking. 0 or -errno. */
 int pb_history_bring_in(pb_history *history, pb_segment *segment, const pb_history_file *file, int64_t position,
                         int64_t length);
 /* Give back the memory of one piece that nobody has come to for long. When to do it again: 0 at once, PB_IO_FOREVER
@@ -119,14 +120,15 @@ int64_t pb_history_held_end(pb_segment *segment, int64_t position, int64_t end_p
 bool pb_history_holds(pb_segment *segment, int64_t position, int64_t length);
 /* Copy what is here from `position` on: how many bytes, up to `length`. [any] */
 size_t pb_history_copy(pb_segment *segment, void *buffer, size_t length, int64_t position);
-/* What is here from `position` on, to stay until it is unpinned; NULL: nothing, or so much is pinned already that no
- * more may be. The caller holds a reference on the segment until then. [any] */
+/* The piece here that holds `position`, to stay until it is unpinned. NULL: there is none, or the bound on pinned
+ * pieces is reached. The caller holds a reference on the segment until then. [any] */
 pb_piece *pb_history_pin(pb_segment *segment, int64_t position);
 void pb_history_unpin(pb_piece *piece);
 /* A segment's last reference has gone. */
 void pb_history_forget(pb_segment *segment);
 
-/* What a pinned piece (NULL: none) has of a segment from `position` on, *length bytes at most; NULL: nothing. */
+/* The bytes of a segment from `position` on that a pinned piece (NULL: none) has, *length bytes at most; NULL: nothing.
+ * */
 static inline const uint8_t *pb_piece_bytes(const pb_piece *piece, const pb_segment *segment, int64_t position,
                                             int64_t *length)
 {

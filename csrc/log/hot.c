@@ -34,8 +34,8 @@ static int64_t part_left(const pb_hot *hot, int64_t end, int64_t part, int64_t l
     return most > least ? most : least;
 }
 
-/* A roll empties the ring while the writer waits, so before the segment ends less and less is taken: little by little,
- * as all who write meanwhile wait for the disk to catch up. */
+/* A roll empties the ring while the writer waits. So less and less is taken before the segment ends: little by little,
+ * as all writers meanwhile wait for the disk to catch up. */
 static bool is_early(const pb_hot *hot, int64_t end)
 {
     int64_t gathered = pb_tail_ring_end(hot->ring) - pb_tail_ring_start(hot->ring);
@@ -65,8 +65,8 @@ int64_t pb_log_write_ring(pb_log *log, const pb_log_write *write)
     return write->length;
 }
 
-/* Producers without a bound of their own fill any ring. While there is room they wait a little, the longer the more is
- * in it, and the rest of the ring is for the moments in which the disk takes nothing. Before a segment ends they do so
+/* Producers without a bound of their own fill any ring. While there is room they wait a little, the longer the fuller
+ * the ring is. The rest of the ring is for moments in which the disk takes nothing. Before a segment ends they do so
  * with less in it: pauses bring the ring down, and what it may hold stays for such a moment. */
 int64_t pb_log_pause_ns(const pb_log *log)
 {

@@ -1,5 +1,5 @@
 /*
- * A hot log: the append engine `direct`. What is appended goes into a ring of memory on tmpfs, which survives the
+ * A hot log: the append engine `direct`. Appended batches go into a ring of memory on tmpfs, which survives the
  * process, and from there into the segment's file past the page cache, in large writes.
  *
  *     COLD -> HOT   pb_log_heat: the ring begins at the last whole block of the active segment
@@ -8,18 +8,18 @@
  *     HOT -> COLD   pb_log_cool, or whoever has the log to himself: empties the ring, cuts the file to its length
  *
  * A cold log is written through the page cache. A change needs the write token, or is made for the writer that holds it
- * and waits. The ring is emptied ("flushed") by one thread at a time, `flush_lock`, in blocks: the last block, when it
- * is not full, is written with zeros behind its end and once more later, so writes in flight never share a block. The
- * file may be longer than the segment meanwhile, and has its blocks ahead of what is taken into the ring, so that what
- * was acknowledged finds room on the disk.
+ * and waits. The ring is emptied ("flushed") by one thread at a time, `flush_lock`, in blocks. A last block that is not
+ * full is written with zeros behind its end and once more later. So writes in flight never share a block. The file may
+ * be longer than the segment meanwhile. It has its blocks before bytes are taken into the ring, so that acknowledged
+ * batches find room on the disk.
  *
  * A durable write into blocks that were never written has to wait for the journal, which costs most writes more than
- * they do themselves: of logs with durable acks zeros are written ahead (hot_zeros.c). A durable write into them waits
+ * they do themselves. So logs with durable acks get zeros written ahead (hot_zeros.c). A durable write into them waits
  * for nothing but the disk, and may be a reactor's own (hot_round.c). Where what is flushed at once is huge, writing
  * all of it twice would cost more.
  *
- * A flush that fails leaves the log failed: what the ring has and the file has not is safe until the machine stops, and
- * written when the log is opened again.
+ * A flush that fails leaves the log failed. The bytes that the ring has and the file has not are safe until the machine
+ * stops, and are written when the log is opened again.
  */
 #ifndef PB_LOG_HOT_H
 #define PB_LOG_HOT_H
@@ -30,7 +30,7 @@
 #define PB_LARGE_ROUND_BYTES (128 << 10) /* durable flushes of so many bytes, on average, are large, */
 #define PB_HUGE_ROUND_BYTES (384 << 10)  /* and of so many go faster without zeros */
 
-/* What a hot log has besides. Owner: the log. */
+/* The additional state of a hot log. Owner: the log. */
 typedef struct pb_hot {
     pb_tail_ring *ring;
     pb_segment *segment;     /* retained; the active one, or the one that is about to be */
@@ -48,7 +48,7 @@ typedef struct pb_hot {
     _Atomic int64_t allocated_end; /* the file has blocks up to here, */
     _Atomic int64_t zeroed_end;
     _Atomic int64_t round_bytes; /* of a durable flush, on average */
-    /* Of the sync under way that is a write. */
+    /* The last block of a sync under way that is a write. */
     _Alignas(PB_DIRECT_BLOCK_BYTES) uint8_t last_block[PB_DIRECT_BLOCK_BYTES];
 } pb_hot;
 
@@ -57,11 +57,12 @@ typedef struct pb_hot {
 int pb_log_cool_held(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 /* Make what the ring has of this segment durable. *done: it was hot, and nothing else of it needs a sync. */
 int pb_log_flush_durable(pb_log *log, const pb_log_guard *guard, const pb_segment *segment, bool *done);
-/* Point `iov`, of two, to what a write of the ring's bytes from `start`, where a block begins, up to `end` takes: whole
- * blocks, the last of them in `last_block` when it is not full. Gives how many are used, and their bytes in *length. */
+/* Points `iov`, of two entries, to the bytes of a write of the ring from `start`, where a block begins, up to `end`.
+ * These are whole blocks; the last of them is in `last_block` when it is not full. Gives how many are used, and their
+ * bytes in *length. */
 int pb_hot_gather(const pb_hot *hot, int64_t start, int64_t end, uint8_t *last_block, struct iovec *iov,
                   int64_t *length);
-/* The file has all below `end`. Whoever flushes. */
+/* The file has all below `end`. For the thread that flushes. */
 void pb_hot_flushed(pb_hot *hot, int64_t end, bool durable);
 /* A durable flush up to `end` begins. */
 void pb_hot_count_round(pb_hot *hot, int64_t end);

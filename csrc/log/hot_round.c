@@ -1,7 +1,7 @@
 /*
- * A sync of a hot log that is one durable write, which a loop can make: no thread has to wait for it. What is in the
- * ring goes into blocks that were filled with zeros before, so that the file system has nothing to write besides. See
- * hot.h; everything here is the reactor's that has the sync under way, and nobody else flushes meanwhile.
+ * A sync of a hot log that is one durable write, which a loop can make: no thread has to wait for it. The ring's bytes
+ * go into blocks that were filled with zeros before, so that the file system has nothing to write besides. See hot.h;
+ * everything here is the reactor's that has the sync under way, and nobody else flushes meanwhile.
  */
 #include <errno.h>
 
@@ -14,7 +14,7 @@ enum { WRITE_BYTES = 2 << 20 /* more is gathered only while something is amiss *
 static bool is_one_write(pb_log *log, int64_t end)
 {
     pb_hot *hot = log->hot;
-    /* Whoever flushes beside us, or is about to write zeros, has it for moments. */
+    /* A thread that flushes beside us, or is about to write zeros, has it for moments. */
     if (pthread_mutex_trylock(&log->flush_lock) != 0)
         return false;
     int64_t start = pb_block_floor(hot->flushed_end);

@@ -86,8 +86,8 @@ static int write_some(const pb_log *log, int file, const uint8_t *zeros, int64_t
     return pb_io_write_all(log->io, file, iov, count, position);
 }
 
-/* A sync makes the disk write what it has cached of anybody, so a small round that meets many zeros takes as long as
- * they do: 2 ms instead of 0.2. Each meets a few. */
+/* A sync makes the disk write everything it has cached, so a small round that meets many zeros takes as long as they
+ * do: 2 ms instead of 0.2. Each meets a few. */
 static void pace_zeros(const pb_log *log, const pb_hot *hot, const atomic_int *others, int64_t begin, int64_t done)
 {
     for (int i = 0; i < ZERO_NAPS; i++) {

@@ -3,7 +3,7 @@
  *
  * An index is derived from the log, so an append only adds to the pending part; background work moves it to the file
  * and frees the memory. An idle segment's index therefore costs 24 bytes, and no ack waits for an index. Guarded by the
- * partition's lock, except for the file functions, which work on copies and on the flushed part: that part changes only
+ * partition's lock, except for the file functions, which work on copies and on the flushed part. That part changes only
  * in open, truncate and repair, which have the log to themselves.
  */
 #ifndef PB_LOG_INDEX_BUFFER_H
@@ -34,9 +34,9 @@ void pb_index_flushed(pb_index_buffer *index, uint32_t count, uint32_t entry_byt
 void pb_index_clear(pb_index_buffer *index);
 
 /*
- * Binary search over `count` entries in an open file: how many entries lie at or below `key`, where an entry's key is
- * the unsigned (signed_key: signed 64-bit) big-endian integer of `key_bytes` (4 or 8) at its start. *entry (at least
- * entry_bytes) gets the last of them. Returns the count or -errno.
+ * Binary search over `count` entries in an open file: the number of entries at or below `key`. An entry begins with its
+ * key, a big-endian integer of `key_bytes` (4 or 8), unsigned or, with signed_key, a signed 64-bit one. *entry (at
+ * least entry_bytes) gets the last of them. Returns the count or -errno.
  */
 int64_t pb_index_search_file(pb_io *io, int file, uint32_t count, uint32_t entry_bytes, uint32_t key_bytes, int64_t key,
                              uint8_t *entry);

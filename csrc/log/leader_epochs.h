@@ -1,7 +1,7 @@
 /*
- * The leader epochs of a log: which epoch began at which offset, oldest first, both strictly growing; kept in the file
- * leader-epoch-checkpoint (text: version 0, a count, then "epoch start-offset" lines). [lock], but for the text
- * functions, which work on copies.
+ * The leader epochs of a log: the offset at which each epoch began, oldest first, both strictly growing. They are kept
+ * in the file leader-epoch-checkpoint (text: version 0, a count, then "epoch start-offset" lines). [lock], but for the
+ * text functions, which work on copies.
  */
 #ifndef PB_LOG_LEADER_EPOCHS_H
 #define PB_LOG_LEADER_EPOCHS_H
@@ -28,7 +28,7 @@ void pb_leader_epochs_init(pb_leader_epochs *epochs);
 /* An epoch begins at `start_offset`. Older epochs are left alone, newer or later entries make way. 0 or -ENOMEM. */
 int pb_leader_epochs_assign(pb_leader_epochs *epochs, int32_t epoch, int64_t start_offset);
 /* The same for a batch that recovery found in the log, and that the entries must not contradict: those may be older,
- * and have an epoch that was given up. What does not go with it makes way, and comes again with batches behind it. */
+ * and have an epoch that was given up. Entries that contradict it make way, and come again with batches behind it. */
 int pb_leader_epochs_replay(pb_leader_epochs *epochs, int32_t epoch, int64_t base_offset);
 /* Forget epochs that begin at or above `end_offset`. */
 void pb_leader_epochs_truncate_end(pb_leader_epochs *epochs, int64_t end_offset);

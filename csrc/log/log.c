@@ -119,7 +119,7 @@ int pb_log_open(const pb_log_options *options, pb_log **out, pb_log_recovery *re
     return 0;
 }
 
-/* What a clean close adds to the derived files: the last time index entry, a snapshot at the end. */
+/* A clean close's additions to the derived files: the last time index entry, a snapshot at the end. */
 static int close_derived(pb_log *log, pb_flush_syncs syncs, pb_failure *failure)
 {
     pb_segment *active = pb_log_active(log);
@@ -177,7 +177,7 @@ int pb_log_settle(pb_log *log, pb_failure *failure)
 {
     PB_ASSERT(!log->writing && pb_list_empty(&log->queue) && !log->maintaining && !log->syncing);
     PB_ASSERT(!log->settled);
-    /* What is written past the page cache goes by its own sync: that of a file system need not flush a disk for it. */
+    /* Bytes written past the page cache go by their own sync: that of a file system need not flush a disk for them. */
     bool was_hot = log->hot != NULL;
     int rc = leave_ring(log, failure);
     if (rc == 0 && (log->broken || log->failed))
@@ -190,8 +190,8 @@ int pb_log_settle(pb_log *log, pb_failure *failure)
     return rc;
 }
 
-/* What a file system could not be synced with may be clean in memory and not on the disk: who opens the log next, which
- * a start in the same boot does, reads what the disk has. */
+/* Bytes of a file system that could not be synced may be clean in memory and not on the disk. The next opening of the
+ * log, which a start in the same boot does, reads what the disk has. */
 static void forget_unsynced(pb_log *log)
 {
     for (uint32_t i = 0; i < log->segment_count; i++) {
@@ -314,8 +314,8 @@ int64_t pb_log_recovery_point(const pb_log *log)
     if (log->epochs.unsaved_offset < point)
         point = log->epochs.unsaved_offset;
     /* Recovery reads the segment that the point lies in, and builds its indexes again. The active segment's very end
-     * will lie in the next one, so while its indexes are not synced, or lack the entry that sealing gives to its
-     * newest batches, the point stays below. */
+     * will lie in the next one. So the point stays below while its indexes are not synced, or lack the entry that
+     * sealing gives to its newest batches. */
     const pb_segment *active = pb_log_active(log);
     if (point == log->written_end && point > active->base_offset &&
         (active->indexes != PB_SYNCED || active->largest_timestamp_ms > active->last_time_entry_ms))
@@ -339,7 +339,7 @@ int64_t pb_log_last_stable_offset(pb_log *log, int64_t high_watermark)
         return high_watermark;
     pb_producers_forget_ended(&log->producers, high_watermark);
     int64_t unstable = pb_producers_first_unstable(&log->producers, high_watermark);
-    /* What is left of a transaction whose first records are deleted begins where the log does. */
+    /* The rest of a transaction whose first records are deleted begins at the start of the log. */
     if (unstable < log->start_offset)
         unstable = log->start_offset;
     return unstable < high_watermark ? unstable : high_watermark;

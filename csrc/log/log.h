@@ -10,10 +10,10 @@
  * neither: they work on a pinned segment. Functions marked [quiet] are called while nothing else can touch the log
  * (open, close, truncate) or say themselves what they need.
  *
- * An append runs: validate (record/validate.h, no lock) -> pb_log_append [lock] assigns offsets and queues the bytes ->
- * pb_log_write_begin [lock] takes what has gathered and the write token -> pb_log_write_prepare [writer] rolls when
- * needed and names file and position -> the caller writes -> pb_log_write_end [lock] moves `written`, or on failure
- * cuts the log to the finished prefix and hands back every queued append as failed.
+ * An append runs in these steps. Validation (record/validate.h) takes no lock. pb_log_append [lock] assigns offsets and
+ * queues the bytes. pb_log_write_begin [lock] takes the gathered bytes and the write token. pb_log_write_prepare
+ * [writer] rolls when needed and names file and position. The caller writes. pb_log_write_end [lock] moves `written`,
+ * or on failure cuts the log to the finished prefix and hands back every queued append as failed.
  */
 #ifndef PB_LOG_LOG_H
 #define PB_LOG_LOG_H
@@ -48,7 +48,7 @@ typedef struct pb_log_config {
     bool compact; /* cleaning may leave gaps between batches */
 } pb_log_config;
 
-/* What opening a log is told. `directory` exists or is made. */
+/* The arguments of opening a log. `directory` exists or is made. */
 typedef struct pb_log_options {
     pb_io *io;
     const char *directory;
@@ -64,7 +64,7 @@ typedef struct pb_log_options {
     const struct pb_ring_identity *ring_identity; /* with rings */
 } pb_log_options;
 
-/* What recovery did, for the log line and the metrics. */
+/* The work of recovery, for the log line and the metrics. */
 typedef struct pb_log_recovery {
     int64_t scanned_bytes;
     int64_t truncated_bytes;
@@ -188,17 +188,17 @@ typedef struct pb_segment_info {
 
 /* Open, and recover when needed. [quiet] Blocking: not on a reactor. */
 int pb_log_open(const pb_log_options *options, pb_log **out, pb_log_recovery *recovery, pb_failure *failure);
-/* All that a clean close does, but for its syncs. What is here is durable, and known to be whole, when the file system
- * was synced, the log closed, and the file system synced once more. Then, or after a failure, it is good for nothing
- * but pb_log_close. Failures are those of pb_log_close. [quiet] Nothing may be pinned or queued. Blocking. */
+/* All that a clean close does, but for its syncs. The log is durable, and known to be whole, when the file system was
+ * synced, the log closed, and the file system synced once more. Then, or after a failure, it is good for nothing but
+ * pb_log_close. Failures are those of pb_log_close. [quiet] Nothing may be pinned or queued. Blocking. */
 int pb_log_settle(pb_log *log, pb_failure *failure);
 /* See pb_log_close. */
 #define PB_LOG_UNFINISHED (INT32_MAX - 2)
 /* Flush indexes, epochs and, when `clean`, data and a producer snapshot; then free. [quiet] Nothing may be pinned or
  * queued. `clean` of one that is settled says that its file system has been synced since; nothing is synced then.
  * PB_LOG_UNFINISHED, with the reason in `failure`: every batch is in its file, and durable, or in the tail ring, which
- * survives the process; what is derived from them is not, and the next opening has to check the log. Any other failure
- * may have cost batches. */
+ * survives the process. The files derived from them are incomplete, and the next opening has to check the log. Any
+ * other failure may have cost batches. */
 int pb_log_close(pb_log *log, bool clean, pb_failure *failure);
 void pb_log_configure(pb_log *log, const pb_log_config *config); /* [lock] */
 
@@ -229,9 +229,9 @@ int64_t pb_log_recovery_point(const pb_log *log);
 int64_t pb_log_size_bytes(const pb_log *log); /* [lock] */
 int64_t pb_log_first_unstable_offset(
     const pb_log *log); /* [lock] start of the oldest open transaction; INT64_MAX: none */
-/* What a read-committed reader may see: start of the oldest transaction that is open or ended at or above the high
- * watermark, at least the log start offset, at most the high watermark. Forgets transactions that ended below it: it
- * must not go back. [lock] */
+/* The end of a read-committed reader's view: the start of the oldest transaction that is open or ended at or above the
+ * high watermark. It is at least the log start offset, at most the high watermark. Forgets transactions that ended
+ * below it: it must not go back. [lock] */
 int64_t pb_log_last_stable_offset(pb_log *log, int64_t high_watermark);
 int32_t pb_log_latest_epoch(const pb_log *log); /* [lock] */
 
@@ -327,8 +327,8 @@ typedef struct pb_log_sync_write {
 /* Begin a round that is one durable write, if it can be: then nobody may flush the log, or take its ring, before
  * pb_log_sync_end_write. [lock] */
 bool pb_log_sync_begin_write(pb_log *log, pb_log_sync_round *round, pb_log_sync_write *write);
-/* Such writes need not be durable by themselves, where they are small: a flush of any file with the same number, once
- * they have ended, makes all of them so (file_flush_device). 0: this log's have to be. [lock] */
+/* Such writes need not be durable by themselves, where they are small. A flush of any file with the same number, once
+ * they have ended, makes all of them durable (file_flush_device). 0: this log's have to be. [lock] */
 uint64_t pb_log_flush_device(const pb_log *log);
 /* A new file with that number, without a name, that nobody writes to. To be closed by the caller; < 0: there is none.
  * Blocking. [lock] */
@@ -351,8 +351,8 @@ int pb_log_sync(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
  * OFFSET_OUT_OF_RANGE, or -errno. */
 int pb_log_read(pb_log *log, const pb_log_guard *guard, int64_t offset, int64_t max_bytes, int64_t upper_offset,
                 bool at_least_one, pb_log_slice *out);
-/* A read of a sealed segment has met the end of its file: remember what is missing as damage (log/damage.h), so that
- * its readers are told CORRUPT_MESSAGE and others are served. 0; 1: it was known; -ENODATA: the file is as long as it
+/* A read of a sealed segment has met the end of its file. Remembers the missing bytes as damage (log/damage.h), so that
+ * their readers are told CORRUPT_MESSAGE and others are served. 0; 1: it was known; -ENODATA: the file is as long as it
  * should be, or the segment is not sealed; another -errno. May read headers of the file. Takes the lock. */
 int pb_log_note_short_file(pb_log *log, const pb_log_guard *guard, pb_segment *segment);
 /* A read of a sealed segment has met -EIO. If the disk reads other parts of the file, past the page cache, what it
@@ -423,7 +423,7 @@ int64_t pb_log_pause_ns(const pb_log *log);
 /* Is the ring's file where the next start looks for it? If not, what the ring has survives no kill, and the log shall
  * be made cold. true for a cold log. Background threads. */
 bool pb_log_has_ring_file(pb_log *log, const pb_log_guard *guard);
-/* What the ring has and the file has not. [lock] */
+/* The number of bytes that the ring has and the file has not. [lock] */
 int64_t pb_log_gathered_bytes(const pb_log *log);
 /* Become hot, or cold again. Blocking. -EBUSY: somebody writes. heat: -EAGAIN: there is no ring; -EINVAL, -EOPNOTSUPP:
  * this file system does not do it, or the log has no rings to take from; -ENOSPC. Appends that came meanwhile wait for

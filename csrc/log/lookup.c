@@ -24,7 +24,7 @@ typedef struct batch_probe {
     pb_codec *codec;
 } batch_probe;
 
-/* What a look-up knows of one segment; copied under the lock, holds a reference. */
+/* A look-up's knowledge of one segment; copied under the lock, holds a reference. */
 typedef struct segment_view {
     pb_segment *segment;
     int64_t size_bytes;

@@ -48,7 +48,7 @@ bool pb_mark_parse(const uint8_t *bytes, size_t length, pb_mark *mark)
 int pb_log_mark_begin(pb_log *log, pb_mark_plan *plan)
 {
     *plan = (pb_mark_plan){.cut_count = log->cut_count};
-    /* Who cuts a log brings the tail up to date last. At a segment's very start a sync alone says as much. */
+    /* A cut brings the tail up to date last. At a segment's very start a sync alone says as much. */
     if (log->maintaining || log->failed || log->tail.size_bytes == 0)
         return 0;
     plan->mark.offset = log->appended_end;

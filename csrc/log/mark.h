@@ -3,11 +3,10 @@
  * snapshot of that offset. After an unclean stop recovery begins there, and not at the start of the segment that the
  * recovery point lies in, which it would have to read whole.
  *
- * It is the file `.pybroker_mark` of the log's directory, big-endian: version int16, CRC32C uint32 of what follows,
- * offset int64, base offset of the segment int64, position int64, and for each of the three indexes how many entries
- * are of below it uint32. Apache Kafka passes over it; what it changes of such a log it cannot change unnoticed,
- * because a mark counts only with its snapshot, which Apache Kafka removes, and with the batches before it as they
- * were.
+ * It is the file `.pybroker_mark` of the log's directory, big-endian. Version int16, CRC32C uint32 of the rest, offset
+ * int64, base offset of the segment int64, position int64. Then for each of the three indexes uint32, the number of
+ * entries below it. Apache Kafka passes over it. Changes that Apache Kafka makes to such a log are noticed, because a
+ * mark counts only with its snapshot, which Apache Kafka removes, and with the batches before it unchanged.
  */
 #ifndef PB_LOG_MARK_H
 #define PB_LOG_MARK_H
@@ -49,7 +48,7 @@ void pb_log_mark_release(pb_mark_plan *plan);
  * -errno. */
 int pb_log_drop_mark(pb_log *log);
 
-/* What recovery goes on from. Owner: recovery. */
+/* The state that recovery goes on from. Owner: recovery. */
 typedef struct pb_resume {
     pb_mark mark;
     uint32_t segment; /* its index */
@@ -58,8 +57,8 @@ typedef struct pb_resume {
     pb_producers producers; /* below the mark */
 } pb_resume;
 
-/* The log has its segments: bring that of the mark to how it was there, its index entries pending, and load producers.
- * 1; 0: no mark holds in a segment from `first` on, and none is left; or -errno. */
+/* Called when the log has its segments. Brings the mark's segment to its state at the mark, with its index entries
+ * pending, and loads producers. 1; 0: no mark holds in a segment from `first` on, and none is left; or -errno. */
 int pb_log_resume(pb_log *log, uint32_t first, uint8_t *buffer, size_t buffer_bytes, pb_resume *out);
 
 #endif

@@ -123,7 +123,7 @@ static bool walk_to_mark(pb_segment *segment, pb_scan *scan, int64_t position, c
     return position == mark->position && next_offset == mark->offset;
 }
 
-/* What the batches tell and no index does. */
+/* Reads facts from the batches that no index holds. */
 static bool look_at_batches(pb_segment *segment, uint8_t *buffer, size_t buffer_bytes, pb_resume *out)
 {
     int file = open_file(segment, PB_FILE_LOG);

@@ -3,10 +3,10 @@
  * thread, the lock only through the guard.
  *
  * The copying is Python's: sealed segments and the bulk of the active one while the log serves, the rest while it is
- * held. Held, the log gives out offsets and queues appends, and readers go on, but nothing is written; so the copy can
+ * held. Held, the log gives out offsets and queues appends, and readers go on, but nothing is written. So the copy can
  * be made equal, and switching over only exchanges the segments' handles. Readers that hold an old segment finish with
- * its old file, whose name may be gone by then. Equal is what has the size that it should have, and was copied since
- * the log was last cut: a log that is cut and grows again has other bytes at the same places of the same file.
+ * its old file, whose name may be gone by then. A copy is equal if it has the right size and was copied since the log
+ * was last cut. A log that is cut and grows again has other bytes at the same places of the same file.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -131,8 +131,8 @@ int pb_log_hold(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
     bool cold = rc == 0;
     if (cold)
         rc = pb_log_flush_derived(log, guard, PB_SYNC_SEALED, failure);
-    /* What is derived, and a full disk keeps back, stays in memory and moves along: to leave such a disk is why many
-     * logs move. */
+    /* Derived state that a full disk keeps back stays in memory and moves along: to leave such a disk is why many logs
+     * move. */
     if (cold && pb_error_passes(rc))
         return 0;
     pb_log_return_tokens(log, guard);
@@ -173,7 +173,7 @@ static void release_all(pb_segment **segments, uint32_t count)
     free(segments);
 }
 
-/* What lies where the log was before, or where it has come back from. With both tokens. */
+/* Closes the files at the log's former place, or at the place that it has come back from. With both tokens. */
 static void close_left(pb_log *log)
 {
     if (log->left != NULL)

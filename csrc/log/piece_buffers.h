@@ -26,7 +26,7 @@ typedef struct pb_piece_buffers {
     uint32_t clean_count;
 } pb_piece_buffers;
 
-/* Of `bytes` in all; only addresses are taken before the first piece comes. */
+/* Takes `bytes` of address space in all; only addresses are taken before the first piece comes. */
 void pb_piece_buffers_init(pb_piece_buffers *buffers, int64_t bytes);
 void pb_piece_buffers_destroy(pb_piece_buffers *buffers);
 

@@ -1,7 +1,7 @@
 /*
  * Producer snapshots: the producer state map below an offset, in a file named by that offset (.snapshot).
- * Format of Kafka's version 1, big-endian: version int16, CRC32C uint32 of what follows, entry count int32, then per
- * producer 46 bytes: id int64, epoch int16, last sequence int32, last offset int64, offset delta int32, timestamp
+ * Format of Kafka's version 1, big-endian: version int16, CRC32C uint32 of the rest, entry count int32, then 46 bytes
+ * per producer. These are id int64, epoch int16, last sequence int32, last offset int64, offset delta int32, timestamp
  * int64, coordinator epoch int32, current transaction's first offset int64.
  */
 #ifndef PB_LOG_PRODUCER_SNAPSHOT_H

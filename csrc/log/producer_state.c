@@ -130,7 +130,7 @@ int pb_producers_check(const pb_producers *producers, const pb_producer_append *
     if (append->epoch < producer->epoch)
         return PB_INVALID_PRODUCER_EPOCH;
     int32_t last = append->epoch == producer->epoch ? pb_producer_last_sequence(producer) : -1;
-    /* What came without an epoch begins no sequence. */
+    /* A batch without an epoch begins no sequence. */
     if (producer->epoch != NO_EPOCH && append->base_sequence != (last == INT32_MAX ? 0 : last + 1))
         return PB_OUT_OF_ORDER_SEQUENCE_NUMBER;
     if (producer->transaction_start_offset >= 0 && !append->is_transactional)

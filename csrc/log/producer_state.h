@@ -87,7 +87,7 @@ typedef struct pb_producer_append {
     bool aborts;
 } pb_producer_append;
 
-/* What a marker ended: goes to the transaction index when it was aborted. */
+/* The transaction that a marker ended; it goes to the transaction index when it was aborted. */
 typedef struct pb_completed_transaction {
     bool completed;
     int64_t first_offset;
@@ -117,7 +117,7 @@ int32_t pb_sequence_add(int32_t sequence, int32_t increment);   /* wraps from 2^
 int32_t pb_producer_last_sequence(const pb_producer *producer); /* -1: none */
 
 /*
- * Take the first record of a control batch apart: `records` follow the batch header. true when it is a transaction
+ * Takes the first record of a control batch apart; `records` follow the batch header. true when it is a transaction
  * marker (commit or abort); false for other control records and damage.
  */
 bool pb_marker_parse(const uint8_t *records, size_t length, bool *aborts, int32_t *coordinator_epoch);

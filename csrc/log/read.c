@@ -2,8 +2,8 @@
  * Reading: which bytes of which file a reader at an offset gets.
  *
  * Any thread, the lock only through the guard. A reader at the tail finds both ends of its slice among the remembered
- * batch boundaries and makes no system call here; one that goes through history continues where its last slice ended.
- * Everybody else costs a look into the index and a short walk over headers. Nothing is allocated.
+ * batch boundaries and makes no system call here. A reader of history continues where its last slice ended. Everybody
+ * else costs a look into the index and a short walk over headers. Nothing is allocated.
  */
 #include <errno.h>
 #include <string.h>
@@ -189,9 +189,9 @@ static int locate(read_plan *plan, read_mark *mark, int64_t *base_offset)
 }
 
 /*
- * How much of the bytes between start and limit fits max_bytes: whole batches when they are few, so that the next read
- * is known to begin at *next_offset (-1: not known); otherwise a cut that readers drop, as they must. For the last
- * eighth nobody looks whether another batch fits.
+ * The part of the bytes between start and limit that fits max_bytes. When it holds few batches, whole ones are taken,
+ * so that the next read is known to begin at *next_offset (-1: not known). Otherwise the last batch is cut, and readers
+ * drop it, as they must. For the last eighth nobody looks whether another batch fits.
  */
 static int trim(const read_plan *plan, int64_t max_bytes, bool at_least_one, int64_t *length, int64_t *next_offset)
 {

@@ -3,14 +3,14 @@
  * itself.
  *
  * After a clean stop the files are trusted: sizes and the last index entries are looked at, and only what lies behind
- * the active segment's last index entry is walked. After any other stop every batch from the recovery point on is read
- * and its CRC checked, in large slices; the first bad one ends the log, and whatever was derived from those segments is
+ * the active segment's last index entry is walked. After any other stop every batch from the recovery point on is read,
+ * in large slices, and its CRC checked. The first bad one ends the log, and everything derived from those segments is
  * built again. From the recovery point means from the start of its segment, unless the log has a mark (mark.h). An
  * index that does not pass Kafka's sanity rules is built again wherever it lies.
  *
- * What was durable is never cut away: a bad batch below the recovery point becomes a hole in its segment (damage.h).
- * Above it a torn end is cut off; but when intact batches follow the bad one, which no interrupted append leaves, they
- * are kept in files of their own, and the report says which offsets they had.
+ * Durable bytes are never cut away: a bad batch below the recovery point becomes a hole in its segment (damage.h).
+ * Above it a torn end is cut off. But intact batches behind a bad one, which no interrupted append leaves, are kept in
+ * files of their own, and the report tells their offsets.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -87,7 +87,7 @@ static enum placing place_segment(const pb_recovery *r, int64_t base_offset, int
     return may_be_cleaned(r, base_offset) ? FOLLOWS : NOT_PART_OF_LOG;
 }
 
-/* What producers did below the scan. */
+/* Loads the producers' state below the scan. */
 static int begin_producers(pb_recovery *r, uint32_t first)
 {
     if (!r->resumes)
@@ -99,8 +99,8 @@ static int begin_producers(pb_recovery *r, uint32_t first)
     return 0;
 }
 
-/* What a roll to a segment that begins here has left: a snapshot, which the next upkeep writes, and syncs before the
- * recovery point passes. The roll's own may be lost, and what lies before be deleted before it is missed. */
+/* Takes the snapshot that a roll to a segment beginning here has left. The next upkeep writes it, and syncs it before
+ * the recovery point passes. The roll's own may be lost, and what lies before be deleted before it is missed. */
 static int take_snapshot(pb_recovery *r, int64_t offset)
 {
     pb_log *log = r->log;
@@ -356,8 +356,8 @@ static void report_old_magic(const pb_log *log, pb_log_recovery *report)
     }
 }
 
-/* Indexes that found no room are saved by the next upkeep, which looks for the oldest segment that it has to save, from
- * the newest one backwards: those behind it are saved once more. */
+/* Indexes that found no room are saved by the next upkeep. It looks for the oldest segment that it has to save, from
+ * the newest one backwards, so the segments behind it are saved once more. */
 static void save_again_behind_unsaved(pb_log *log)
 {
     bool unsaved = false;

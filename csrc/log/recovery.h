@@ -1,5 +1,5 @@
 /*
- * What the parts of opening a log share: recovery.c and recovery_*.c (the steps), directory.c (names), replay.c
+ * Shared by the parts of opening a log: recovery.c and recovery_*.c (the steps), directory.c (names), replay.c
  * (batches).
  */
 #ifndef PB_LOG_RECOVERY_H
@@ -14,8 +14,8 @@ typedef struct pb_offsets {
 } pb_offsets;
 
 /*
- * Make names right as Kafka does at start: .deleted and .cleaned go; .swap files take the place of the segments they
- * cover, or go when a .cleaned file shows that the cleaner had not finished; index files without .log go.
+ * Makes names right as Kafka does at start. Files with .deleted and .cleaned go. Files with .swap take the place of the
+ * segments they cover, or go when a .cleaned file shows that the cleaner had not finished. Index files without .log go.
  * `segments` and `snapshots` get the base offsets that are left (free() values).
  */
 int pb_directory_load(pb_log *log, pb_offsets *segments, pb_offsets *snapshots, pb_failure *failure);
@@ -39,7 +39,7 @@ typedef struct pb_replay {
     int64_t next_offset;        /* in: batches below have been seen, or base offset. out: behind the last good batch */
     int64_t first_timestamp_ms; /* in: -1. out: of the first batch replayed; -1 none */
     int64_t old_magic_offset;   /* in: -1. out: of the first batch older than magic 2; -1 none */
-    int64_t indexed_position;   /* in: where to begin. Of the last index entry */
+    int64_t indexed_position;   /* in: where to begin. The position of the last index entry */
     bool gaps_seen;             /* in: false. out: offsets are missing, so this log was compacted */
     bool newest_seen;           /* in: false; true: a batch of the newest magic lies before `position` */
     int flags;

@@ -1,11 +1,11 @@
 /*
- * Taking off the end of a log what is no part of it; see recovery_state.h. One thread that has the log to itself. What
- * has to be kept lies in files of other names before it goes.
+ * Taking off the end of a log what is no part of it; see recovery_state.h. One thread that has the log to itself. Bytes
+ * that have to be kept lie in files of other names before they go.
  */
 #include "log/recovery_state.h"
 #include "log/scan.h"
 
-/* What a cut takes away: whether it has to be kept, and what the report says of it. */
+/* Surveys the bytes that a cut takes away: whether they have to be kept, and the report's words for them. */
 static int survey_cut(pb_recovery *r, uint32_t first, pb_segment *torn, int64_t position)
 {
     pb_log *log = r->log;

@@ -49,7 +49,7 @@ static int add_hole(pb_recovery *r, pb_segment *segment, const pb_damage *damage
 }
 
 /*
- * A replay has come to `replay->position`, and all batches that belong there are before it: are there only zeros
+ * A replay has come to `replay->position`, and all batches that belong there are before it. Are there only zeros
  * behind, because a file grows by whole blocks, or was made longer ahead? They are cut off, and nobody has to hear of
  * it.
  */
@@ -128,8 +128,8 @@ static int64_t sealed_end_of(const pb_log *log, uint32_t index)
     return index + 1 < log->segment_count ? log->segments[index + 1]->base_offset : -1;
 }
 
-/* Whoever is stopped in between leaves no offset index, which is written last: what there is of the others is not
- * trusted by the next opening, and above all not that there is no transaction index. */
+/* An interruption in between leaves no offset index, which is written last. Then the next opening does not trust the
+ * other indexes, and above all not the absence of a transaction index. */
 static int store_whole(pb_recovery *r, pb_segment *segment)
 {
     int rc = pb_segment_unlink_index(segment, PB_FILE_OFFSET_INDEX);
@@ -211,7 +211,7 @@ int pb_recovery_scan_segment(pb_recovery *r, uint32_t index, int64_t *next_offse
              : pb_recovery_cut_log(r, index + 1, *next_offset, segment, replay.position);
     if (rc != 0)
         return rc;
-    /* What a hot log had taken ahead. */
+    /* The blocks that a hot log had taken ahead. */
     rc = segment->io->ops->file_release_ahead(segment->io, segment->file);
     return rc == 0 ? 0 : pb_recovery_fail_segment(r, segment, rc, "cannot free blocks behind the end of");
 }

@@ -1,6 +1,6 @@
 /*
- * The inside of recovery, shared by its files and by nobody else: recovery.c (the order), recovery_scan.c (reading one
- * segment), recovery_cut.c (taking off what is no part of the log), recovery_segment.c (one segment's files). Each
+ * The inside of recovery, shared by its files and by nobody else. recovery.c has the order, recovery_scan.c reads one
+ * segment, recovery_cut.c takes off what is no part of the log, and recovery_segment.c has one segment's files. Each
  * calls only those behind it. One thread that has the log to itself. After a failure, which is in `failure` unless said
  * otherwise, the log can only be closed.
  */
@@ -51,8 +51,9 @@ int pb_recovery_store_indexes(const pb_recovery *r, pb_segment *segment);
 /* Bring what the replay of the active segment has built into the files that Apache Kafka's tools look at. They are not
  * synced, so the indexes stay unsaved: what fails here is done, or told of, by the next upkeep. */
 void pb_recovery_write_active(pb_segment *segment);
-/* Forget a segment's indexes, so that a replay builds them. The files stay until those are written over them: where the
- * recovery point is the segment's very end, the next one may begin there before that, and then the files are relied on.
+/* Forget a segment's indexes, so that a replay builds them. The files stay until those are written over them. Where the
+ * recovery point is the segment's very end, the next segment may begin there before that, and then the files are relied
+ * on.
  */
 void pb_recovery_reset_indexes(pb_recovery *r, pb_segment *segment);
 

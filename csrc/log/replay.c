@@ -156,7 +156,7 @@ int pb_replay_run(pb_replay *replay)
     return 0;
 }
 
-/* The segment of the log start offset: between those below it some may be gone already, and others come back after a
+/* The segment of the log start offset. Of the segments below it some may be gone already, and others come back after a
  * power cut, so nobody knows how producers went on there. */
 static int64_t oldest_known_offset(const pb_log *log)
 {
@@ -223,7 +223,7 @@ static int replay_segment_producers(pb_log *log, const pb_log_guard *guard, pb_l
         rc = pb_offset_index_find_flushed(segment, segment->offset_index.flushed_count, from, &replay.position);
     if (rc == 0)
         rc = pb_scan_trust(&scan, segment->base_offset, from, &replay.position);
-    /* What is damaged is passed over: who reads it is told, and the producers behind it count. */
+    /* Damage is passed over: its readers are told, and the producers behind it count. */
     int moved = 1;
     while (rc == 0 && moved > 0) {
         rc = pb_replay_run(&replay);

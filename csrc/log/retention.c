@@ -83,9 +83,9 @@ int pb_log_delete_segments(pb_log *log, const pb_log_guard *guard, int *deleted_
     return rc;
 }
 
-/* A file went while others took so much of the disk: in larger pieces the next one, unless a little more went than
- * came, and in smaller ones when far more did. Logs that are written faster than they go would fill the disk, whatever
- * their retention; and little pieces, no faster than they have to go, disturb least. */
+/* Adjusts the piece size after each deleted file: larger when the disk filled faster than we freed it, smaller when we
+ * freed far more than was written. Logs that are written faster than they go would fill the disk, whatever their
+ * retention; and little pieces, no faster than they have to go, disturb least. */
 static void pace_purge(pb_log *log, int64_t gone_bytes, int64_t taken_bytes)
 {
     if (taken_bytes * PURGE_LEAD_PERCENT / 100 > gone_bytes && log->purge_pieces < PURGE_MOST_PIECES)

@@ -1,4 +1,5 @@
-/* Making and reading the headers of tail rings. What is read may be anything: nothing in it is believed unchecked. */
+/* Making and reading the headers of tail rings. The bytes read may be anything: nothing in them is believed unchecked.
+ * */
 #include "log/ring_header.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 
 #include "log/tail_ring.h"
 
-/* What replay knows of a ring whose header is good. */
+/* Replay's knowledge of a ring whose header is good. */
 typedef struct pb_ring_content {
     pb_ring_identity identity;
     uint8_t boot_id[PB_BOOT_ID_BYTES];
@@ -22,9 +22,9 @@ void pb_ring_header_make(pb_ring_header *header, int64_t ring_bytes, const uint8
 void pb_ring_header_break(pb_ring_header *header);
 uint32_t pb_ring_header_checksum(const pb_ring_header *header);
 
-/* Take the last PB_STORE_HEAD_BYTES of a file of `file_bytes` apart. 0; -ENODATA: a ring that was never finished;
- * -EBADMSG: this is no ring, or not a whole one, and *out has what lies where its header should; -EPROTONOSUPPORT: of
- * another version. */
+/* Take the last PB_STORE_HEAD_BYTES of a file of `file_bytes` apart. 0: the ring is whole. -ENODATA: the ring was never
+ * finished. -EBADMSG: this is no ring, or not a whole one, and *out has the values found where its header should be.
+ * -EPROTONOSUPPORT: of another version. */
 int pb_ring_header_parse(const uint8_t *head, int64_t file_bytes, pb_ring_content *out);
 
 #endif

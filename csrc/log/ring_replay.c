@@ -1,9 +1,9 @@
 /*
  * Replaying a tail ring. See ring_replay.h.
  *
- * Whose file it is has been settled by ids; that nobody has gone on with it since is seen in its bytes. The flusher
- * writes whole sectors of the ring's own bytes, with zeros behind the last: so each sector from the ring's start on has
- * the ring's bytes and then zeros, none of the former if it was never written, or lies behind the file's end.
+ * Ids have settled whose file it is; its bytes show that nobody has gone on with it since. The flusher writes whole
+ * sectors of the ring's own bytes, with zeros behind the last. So each sector from the ring's start on has the ring's
+ * bytes and then zeros. A sector that was never written has none of the former, or lies behind the file's end.
  */
 #include "log/ring_replay.h"
 

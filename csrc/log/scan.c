@@ -116,7 +116,7 @@ int pb_scan_crc(pb_scan *scan, int64_t position, const pb_batch_header *header, 
     PB_ASSERT(end <= scan->limit);
     uint32_t crc = 0;
     while (at < end) {
-        /* What is in the buffer first, then whole buffers. */
+        /* Bytes in the buffer come first, then whole buffers. */
         size_t wanted = (size_t)(end - at);
         int64_t buffered = scan->position + (int64_t)scan->length - at;
         if (at >= scan->position && buffered > 0 && (int64_t)wanted > buffered)

@@ -1,7 +1,7 @@
 /*
  * One step of the scrub; see scrub.h. Background thread, no lock but through the guard. The segment is held by a
- * reference, but its file may be replaced by the cleaner or cut by a truncation: a finding only counts when the segment
- * is still what it was.
+ * reference, but its file may be replaced by the cleaner or cut by a truncation. So a finding only counts when the
+ * segment is unchanged.
  */
 #include "log/scrub.h"
 
@@ -255,7 +255,7 @@ static int pass_unreadable(scrub *s, pb_scan *scan, int64_t begin)
     return -EIO;
 }
 
-/* What lies at the cursor is no intact batch: find where they go on. */
+/* The bytes at the cursor are no intact batch: find where batches go on. */
 static int pass_damage(scrub *s, pb_scan *scan)
 {
     pb_scrub_cursor *cursor = s->cursor;

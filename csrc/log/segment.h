@@ -122,7 +122,7 @@ pb_index_buffer *pb_segment_index(pb_segment *segment, pb_file_kind kind, uint32
 /* An index without entries that needs no file, which only aborted transactions have: one that recovery did not read
  * may be left. 0, also when there is none, or -errno. */
 int pb_segment_unlink_index(const pb_segment *segment, pb_file_kind kind);
-/* Of the last record that an entry of an index speaks of. */
+/* The last record that an entry of an index speaks of. */
 int64_t pb_segment_entry_offset(const pb_segment *segment, pb_file_kind kind, const uint8_t *entry);
 /* How many of the `flushed_count` entries in an index's file speak of offsets below `end_offset`, or -errno. A search
  * from the end: it is for ends that lie near. Blocking. */

@@ -1,12 +1,12 @@
 /*
  * The inside of a log, shared by the files of this directory and by nobody else.
  *
- * Who may touch what: everything is guarded by the partition's lock, except that
+ * Guards: the partition's lock guards everything, except that
  *  - `rolling`, `write_preallocate_bytes` and the list `in_flight` belong to the holder of the write token (`writing`);
  *  - `hot` changes under the lock, by the holder of the write token or for him; what is in it is hot.h's;
  *  - `engine_state` belongs to whoever paces
  *  - `removed`, `marked_*` and the files of sealed indexes belong to the holder of the maintenance token
- *    (`maintaining`): upkeep, deletion, purge, truncation, repair and roll exclude each other by it and answer -EBUSY;
+ *    (`maintaining`). By it upkeep, deletion, purge, truncation, repair and roll exclude each other, and answer -EBUSY;
  *  - `io`, `engine`, `rings` never change; `directory` only under both tokens, and its old values live as long as the
  *    log.
  *
@@ -139,7 +139,7 @@ struct pb_log {
     uint32_t next_write_hint;
     uint32_t next_read_hint;
 
-    _Atomic int spare_file;      /* of the next segment, without a name yet; -1: none. Whoever exchanges it owns it */
+    _Atomic int spare_file;      /* of the next segment, without a name yet; -1: none. The exchanger owns it */
     _Atomic int64_t spare_base;  /* the active segment when one was made last, or could not be */
     _Atomic int64_t spare_bytes; /* it has so many of blocks; of who makes it, until it is there, then of its owner */
     int64_t made_bytes;          /* of blocks that the newest segment's file was made with; of who makes segments */
@@ -177,11 +177,11 @@ static inline pb_segment *pb_log_active(const pb_log *log)
 int pb_log_segment_floor(const pb_log *log, int64_t offset);
 /* Interprets the result of reading `segment`, whose size under the lock was `size_bytes`. No lock. A read that came up
  * short, or met no batches, because the log was truncated or the segment replaced since, is -ENOENT: the caller looks
- * again. So is the first one that finds a part of a sealed segment gone or unreadable, as readers then know of the
- * damage; where that does not help, it is CORRUPT_MESSAGE. Else `result`. */
+ * again. -ENOENT is also returned to the first reader that finds a part of a sealed segment gone or unreadable, as
+ * readers then know of the damage. Where that does not help, it is CORRUPT_MESSAGE. Else `result`. */
 int pb_log_judge_read(pb_log *log, const pb_log_guard *guard, pb_segment *segment, int64_t size_bytes, int result);
-/* Sync batches of a segment. After a failure the log has failed, whatever the reason, which the kernel tells once: of
- * memory that the disk's driver lacked it is -EIO, not -ENOMEM, so that nobody takes it for one that passes. */
+/* Sync batches of a segment. Any failure is final, because the kernel reports a lost write only once. A code that looks
+ * temporary, such as -ENOMEM, is returned as -EIO, so that no caller retries. */
 int pb_log_sync_data(pb_log *log, int file);
 /* Where segment `index` ends: the next one's base, or the written end. [lock] */
 int64_t pb_log_segment_end(const pb_log *log, uint32_t index);
@@ -224,7 +224,7 @@ void pb_log_end_maintenance(pb_log *log, const pb_log_guard *guard);
 /* Both the write and the maintenance token, or -EBUSY: nothing is queued, written or maintained until they go back. */
 int pb_log_take_tokens(pb_log *log); /* [lock] */
 void pb_log_return_tokens(pb_log *log, const pb_log_guard *guard);
-/* What of the derived files is synced. */
+/* The derived files that a flush syncs. */
 typedef enum pb_flush_syncs {
     PB_SYNC_SEALED, /* what belongs to sealed segments, which are finished then */
     PB_SYNC_ALL,    /* the active one's indexes too */

@@ -16,9 +16,10 @@
 typedef struct pb_segment pb_segment;
 
 /*
- * What of a segment lies in a ring. Below `sealed_position` the file has it and never changes; from `kept_position` on
- * the ring has it; kept <= sealed. Changed by whoever may change what the ring holds: attached and detached under the
- * partition's lock, `kept_position` by the holder of the write token, `sealed_position` by who flushes. Read anywhere.
+ * The part of a segment that lies in a ring. Below `sealed_position` the file has it and never changes; from
+ * `kept_position` on the ring has it; kept <= sealed. Changed by whoever may change what the ring holds: attached and
+ * detached under the partition's lock, `kept_position` by the holder of the write token, `sealed_position` by who
+ * flushes. Read anywhere.
  */
 typedef struct pb_tail_view {
     _Atomic(const uint8_t *) memory; /* mapped twice in a row; NULL: all is in the file */
@@ -47,8 +48,8 @@ int64_t pb_tail_settled_bytes(const pb_segment *segment, int64_t size_bytes);
 int64_t pb_tail_file_bytes(const pb_segment *segment, int64_t position, int64_t length);
 
 /* `length` written bytes at `position`, from wherever they are; `file` is the segment's. The caller holds a reference
- * on the segment. 0, -ENODATA or another -errno. What has left the ring is read from the history in memory or from the
- * disk, which may wait. [any] */
+ * on the segment. 0, -ENODATA or another -errno. Bytes that have left the ring are read from the history in memory or
+ * from the disk, which may wait. [any] */
 int pb_tail_read(pb_segment *segment, int file, void *buffer, size_t length, int64_t position);
 /* The same from the ring alone. false: some of it was not there. [any] */
 bool pb_tail_copy(const pb_segment *segment, void *buffer, size_t length, int64_t position);

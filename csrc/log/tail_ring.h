@@ -1,23 +1,23 @@
 /*
  * Tail rings: where the bytes of a hot partition wait for their way into the segment's file.
  *
- * A ring is a file on tmpfs (io.h: a store). What has been published in it survives the end of the process, and is
- * written into the segment by the replay at the next start (ring_replay.h): published is *written*. It does not survive
- * the machine. A ring speaks of one segment at a time, and the byte at a position of the segment's file lies at that
- * position modulo the ring's size, so that memory is aligned where the position is. The ring lies in memory twice in a
- * row: any range up to its size is contiguous.
+ * A ring is a file on tmpfs (io.h: a store). Published bytes survive the end of the process, and the replay at the next
+ * start writes them into the segment (ring_replay.h): published is *written*. It does not survive the machine. A ring
+ * speaks of one segment at a time. The byte at a position of the segment's file lies at that position modulo the ring's
+ * size, so memory is aligned where the position is. The ring lies in memory twice in a row: any range up to its size is
+ * contiguous.
  *
  *     position ->   ...  start ............ end
  *     file          yes   maybe, in part    no
  *     ring          until overwritten  yes  being filled
  *
- * Threads: one writer at a time moves `end` (the log's write token), one flusher at a time moves `start`; each may read
+ * Threads: one writer at a time moves `end` (the log's write token), one flusher at a time moves `start`. Each may read
  * the other's. begin and give are called when nobody uses the ring.
  *
  * A kill finds the ring as it was after some store of the process, so the order of stores is the whole protocol. Only a
- * sealed ring is replayed. begin breaks the seal first and sets it last, and before it nothing is in the ring that is
- * not in its file: a header that is changed half way says nothing, and loses nothing. Between two begins only `start`
- * and `end` change, each by one atomic store after what it speaks of was done.
+ * sealed ring is replayed. begin breaks the seal first and sets it last. Before that, nothing is in the ring that is
+ * not in its file. So a header that is changed half way says nothing, and loses nothing. Between two begins only
+ * `start` and `end` change, each by one atomic store after what it speaks of was done.
  */
 #ifndef PB_LOG_TAIL_RING_H
 #define PB_LOG_TAIL_RING_H
@@ -36,7 +36,7 @@ enum {
     PB_RING_VERSION = 2,       /* 1 had the header before the ring */
 };
 
-/* Whose bytes a ring holds. */
+/* The log whose bytes a ring holds. */
 typedef struct pb_ring_identity {
     uint8_t directory_id[PB_RING_UUID_BYTES]; /* directory.id of the log dir's meta.properties */
     uint8_t topic_id[PB_RING_UUID_BYTES];
@@ -156,11 +156,11 @@ bool pb_ring_pool_has(const pb_ring_pool *pool, const pb_tail_ring *ring);
 /* How many have been found without one. */
 int32_t pb_ring_pool_lost_count(const pb_ring_pool *pool);
 const char *pb_ring_pool_directory(const pb_ring_pool *pool);
-/* What is in it is wanted no more. One whose file is gone is not used again, and its memory stays until the pool
+/* Its bytes are not wanted any more. One whose file is gone is not used again, and its memory stays until the pool
  * closes. */
 void pb_ring_pool_give(pb_ring_pool *pool, pb_tail_ring *ring);
-/* What is in it is wanted, and could not be brought into its file: the ring stays, and is part of the budget, until a
- * log is opened there again or the next start. */
+/* Its bytes are wanted, and could not be brought into its file. The ring stays, and counts in the budget, until a log
+ * is opened there again or the next start. */
 void pb_ring_pool_leave(pb_ring_pool *pool, pb_tail_ring *ring);
 /* Before a log is opened: what rings that were left hold of it is brought into its segments. See pb_ring_replay, also
  * for -ESTALE, after which the ring stays. Blocking. */

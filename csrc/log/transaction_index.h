@@ -1,7 +1,7 @@
 /*
- * The transaction index: one entry of 34 bytes, big-endian, per aborted transaction of a segment: version (int16, 0),
- * producer id, first offset, last offset (the abort marker), last stable offset when it was written. Format of Kafka's
- * .txnindex files; the file exists only where a transaction was aborted.
+ * The transaction index: one entry of 34 bytes, big-endian, per aborted transaction of a segment. An entry has version
+ * (int16, 0), producer id, first offset, last offset (the abort marker), and the last stable offset when it was
+ * written. Format of Kafka's .txnindex files; the file exists only where a transaction was aborted.
  */
 #ifndef PB_LOG_TRANSACTION_INDEX_H
 #define PB_LOG_TRANSACTION_INDEX_H

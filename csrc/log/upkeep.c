@@ -107,7 +107,7 @@ static int flush_indexes(pb_log *log, const pb_log_guard *guard, pb_flush_syncs 
         segment->indexes = again ? PB_UNSAVED : sync ? PB_SYNCED : PB_SAVED;
         pb_log_unlock(guard);
         pb_segment_release(segment);
-        /* What was pushed meanwhile is for the next time: a busy log would hold us here for ever. */
+        /* Entries pushed meanwhile are for the next time: a busy log would hold us here for ever. */
         if (again)
             return rc;
     }

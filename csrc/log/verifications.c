@@ -95,7 +95,7 @@ void pb_verifications_end(pb_verifications *verifications, int64_t producer_id, 
         return;
     pb_verification **at = place_of(verifications, producer_id);
     /* A coordinator that adds partitions ends each transaction at an epoch of its own (KIP-890), which the producer
-     * goes on with: a marker of that epoch is of the transaction before the one that waits here. */
+     * goes on with. So a marker of that epoch belongs to the transaction before the one that waits here. */
     if (*at != NULL && !((*at)->adds && is_marker && producer_epoch == (*at)->producer_epoch))
         drop(verifications, at);
 }

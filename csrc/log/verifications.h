@@ -3,9 +3,9 @@
  * throughout; nothing here makes I/O, and nothing is kept over a restart.
  *
  * The first batch of a transaction is appended only with the guard that was given out before the transaction
- * coordinator was asked. Whatever is written for the producer in a transaction meanwhile, a marker above all, takes the
- * guard back: a verdict that comes late lets nothing into a transaction that has ended. What a producer has once tried
- * stays here until it has written or expires, so that a later batch does not go before an earlier one that was refused.
+ * coordinator was asked. Any write for the producer in a transaction meanwhile, above all a marker, takes the guard
+ * back. A verdict that comes late lets nothing into a transaction that has ended. The entry of a producer stays here
+ * until it has written or expires, so that a later batch does not go before an earlier one that was refused.
  */
 #ifndef PB_LOG_VERIFICATIONS_H
 #define PB_LOG_VERIFICATIONS_H

@@ -211,7 +211,7 @@ static bool compare_index(pb_log_walk *walk, pb_log_walk_row *out)
             !(i + 1 < count && leaps(i == 0 ? -1 : index_position(walk, i - 1), position, index_position(walk, i + 1))))
             return false;
         walk->index_cursor++;
-        /* What it names is damaged, and told as that. */
+        /* The entry names damage, and is told as that. */
         if (!walk->at_end && !walk->row_counts && position >= batch->position &&
             position < batch->position + batch->size_bytes)
             continue;

@@ -1,9 +1,9 @@
 /*
- * Reading segments without a log: walks over the batches of a .log file whatever its state, tells of each batch what
- * does not add up, and holds the entries of the segment's offset and time index against the batches. For tools that
- * look at the files of a stopped broker; nothing is written.
+ * Reads segments without a log. A walk goes over the batches of a .log file whatever its state, reports the faults of
+ * each batch, and compares the entries of the segment's offset and time index with the batches. For tools that look at
+ * the files of a stopped broker; nothing is written.
  *
- * One walk belongs to one thread and goes over the segments of a partition in order: what it knows at the end of one
+ * One walk belongs to one thread and goes over the segments of a partition in order. Its knowledge at the end of one
  * file (the offset due next, leader epoch, producers) holds at the start of the next. Memory is bounded: a buffer, a
  * table of recent producers, and, where records are looked into, the largest batch whose CRC is right. Where bytes are
  * no batch the walk goes on at the next place that has one with a right CRC.
@@ -19,7 +19,7 @@
 
 #include "io/io.h"
 
-/* What a row is about. More than one may be set where it is about a batch. */
+/* The subjects of a row. More than one may be set where it is about a batch. */
 enum pb_log_walk_flags {
     PB_LOG_WALK_CRC = 1,            /* the CRC is not that of the bytes */
     PB_LOG_WALK_HEADER = 2,         /* record count, deltas, compression or timestamp that no broker writes */
@@ -40,7 +40,7 @@ enum pb_log_walk_flags {
     PB_LOG_WALK_INNER = 65536,      /* with TIME: it names the right batch, by another of its records than the last */
 };
 
-/* One file to walk over. What pointers point at stays valid until the walk got to the file's end. */
+/* One file to walk over. Memory that pointers point at stays valid until the walk got to the file's end. */
 typedef struct pb_log_walk_file {
     const char *path;
     int64_t base_offset;  /* of the file's name */

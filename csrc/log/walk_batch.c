@@ -1,5 +1,5 @@
 /*
- * What a walk tells of one batch: its place among the others, its header, its producer, its records. See walk.h.
+ * A walk's report of one batch: its place among the others, its header, its producer, its records. See walk.h.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,7 +12,8 @@
 #include "record/bytes.h"
 #include "record/record.h"
 
-/* What no broker takes from a client. Any negative producer id is none, and unknown attributes are kept, as in Kafka.
+/* True for a header that no broker takes from a client. Any negative producer id is none, and unknown attributes are
+ * kept, as in Kafka.
  */
 static bool header_is_odd(const pb_batch_header *header)
 {
@@ -152,7 +153,7 @@ static int look_into(pb_log_walk *walk, const pb_batch_header *header, bool *odd
         return rc;
     walk->totals.deep_batches++;
     walk->totals.stored_bytes += header->size_bytes - PB_BATCH_HEADER_BYTES;
-    /* What a cleaner left of a batch may be nothing, and keeps the timestamp. */
+    /* The cleaner may leave a batch without records, which keeps the timestamp. */
     *odd = rc > 0 || !in_order || last_delta > header->last_offset_delta ||
            (header->record_count > 0 && max_timestamp != header->max_timestamp);
     return 0;

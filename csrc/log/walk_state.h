@@ -9,7 +9,7 @@
 
 enum { PB_WALK_PRODUCERS = 4096 };
 
-/* What is remembered of a producer; another one with the same place in the table drives it out. */
+/* The walk's memory of a producer; another one with the same place in the table drives it out. */
 typedef struct pb_walk_producer {
     int64_t id;
     int32_t last_sequence;

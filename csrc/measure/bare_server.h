@@ -21,7 +21,7 @@ typedef struct pb_bare_server_options {
     int64_t scratch_bytes;     /* that are there to send; one answer after the other, around */
 } pb_bare_server_options;
 
-/* What it used. */
+/* The CPU time used. */
 typedef struct pb_bare_server_usage {
     int64_t cpu_ns; /* of its thread */
     int64_t frames;

@@ -1,5 +1,5 @@
 /*
- * What this CPU does with bytes in memory: CRC32C by a named implementation, copying, and both in one pass.
+ * Measures this CPU on bytes in memory: CRC32C by a named implementation, copying, and both in one pass.
  *
  * For tools: while it runs, the implementation that all of the process uses is another one (cpu/crc32c.h), so nobody
  * else may compute. The same block is worked on again and again; a small one stays in the CPU's caches.

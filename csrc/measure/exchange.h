@@ -2,10 +2,9 @@
  * The client of a measurement: sends frames made beforehand over several connections, so many in flight on each, and
  * times the answers.
  *
- * It knows nothing of what it sends but this: connection i sends frame i modulo the number of frames; eight bytes of
- * each may count on from request to request (a fetch offset); an answer shorter than `answer_min_bytes`, or with
- * anything but zeros in two bytes of it (an error code), ends the run. One loop on the caller's thread. Both real
- * backends.
+ * It knows only this of its frames. Connection i sends frame i modulo the number of frames. Eight bytes of each may
+ * count on from request to request (a fetch offset). An answer shorter than `answer_min_bytes`, or with anything but
+ * zeros in two bytes of it (an error code), ends the run. One loop on the caller's thread. Both real backends.
  */
 #ifndef PB_MEASURE_EXCHANGE_H
 #define PB_MEASURE_EXCHANGE_H

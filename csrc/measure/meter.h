@@ -24,7 +24,7 @@ typedef struct pb_meter_limits {
     const int32_t *stop; /* may be NULL */
 } pb_meter_limits;
 
-/* What a run came to. Latencies are of single operations; all 0 when there was none. */
+/* The result of a run. Latencies are of single operations; all 0 when there was none. */
 typedef struct pb_meter_result {
     int64_t operations;
     int64_t bytes;

@@ -1,12 +1,12 @@
 /*
  * A file without a name, for measuring what a disk and the page cache do.
  *
- * Nothing of it is left whatever becomes of the process; only on file systems that know no file without a name a kill
- * between its making and its unlinking leaves an empty one. Runs block; several threads may run on one scratch at once,
+ * Nothing of it is left, whatever becomes of the process. The exception are file systems without unnamed files: there a
+ * kill between making and unlinking leaves an empty one. Runs block; several threads may run on one scratch at once,
  * over ranges of their own. Owner: the caller, from create to destroy.
  *
- * What one sees is the file system's and the cache's work too, as a broker would. A file system may refuse to go past
- * the page cache; runs that ask for it then fail with -EINVAL.
+ * The figures include the work of the file system and the cache, as a broker's would. A file system may refuse to go
+ * past the page cache; runs that ask for it then fail with -EINVAL.
  */
 #ifndef PB_MEASURE_SCRATCH_H
 #define PB_MEASURE_SCRATCH_H

@@ -4,7 +4,8 @@
 
 #include "net/connection_parts.h"
 
-/* Whoever has been quiet for so long has read all that it was sent. (What it was seen at may be a sweep too early.) */
+/* A client that has been quiet for so long has read all that it was sent. (The time recorded for it may be a sweep too
+ * early.) */
 #define QUIET_NS 2000000000LL
 
 /* ---- what others ask ---- */
@@ -110,8 +111,8 @@ static void settle(pb_connection *connection)
     free(connection);
 }
 
-/* When all is answered, tell the client so. What it has sent meanwhile must not lie unread when the socket is closed:
- * the kernel would reset the connection, and what is on the way to the client would be lost. */
+/* When all is answered, tell the client so. Bytes that it has sent meanwhile must not lie unread when the socket is
+ * closed. Otherwise the kernel would reset the connection, and the answers on their way to the client would be lost. */
 static void part(pb_connection *connection)
 {
     PB_ASSERT(connection->leaving);

@@ -1,17 +1,20 @@
 /*
- * One connection: frames in, responses out, in order. Of a client, or one that this side has made: then what comes in
- * are answers, and what leaves are requests.
+ * One connection: frames in, responses out, in order. It is a client's, or one that this side has made: then answers
+ * come in, and requests leave.
  *
  * Owned by its reactor; everything here runs on that reactor's thread. A frame is handed to the handler where it lies,
  * in a chunk the handler may retain. Responses queue in the order their requests were read and leave in that order; a
  * response that is not ready holds back those behind it.
  *
- * Life: (made here: CONNECTING ->) OPEN -> (the client sends no more) ENDED: what has come is answered, then it is
- * killed
- * -> (leave) LEAVING: no more frames, what comes is thrown away; what is under way is answered, then the client is told
- *    the end, and when it has ended too the connection is killed
- * -> (kill) CLOSING: no more frames; started operations finish with an error; ready responses are dropped
- * -> when no operation is active and no response is queued: `closed` is told, the connection is freed.
+ * Life (a state, the event that leads to it, and its rules):
+ *
+ *   CONNECTING  made here      -> OPEN once connected
+ *   OPEN        frames come in, responses leave
+ *   ENDED       the client sends no more: the frames received are answered, then the connection is killed
+ *   LEAVING     (leave) no more frames; bytes that come are thrown away. Requests under way are answered, then the
+ *               client is told the end. When it has ended too, the connection is killed
+ *   CLOSING     (kill) no more frames; started operations finish with an error; ready responses are dropped. When no
+ *               operation is active and no response is queued, `closed` is told and the connection is freed
  */
 #ifndef PB_NET_CONNECTION_H
 #define PB_NET_CONNECTION_H
@@ -60,7 +63,7 @@ enum pb_part_place {
     PB_PART_AWAITED,   /* it is being brought in: pb_connection_brought follows, on the reactor's thread */
 };
 
-/* What connections of one kind do, and where their memory comes from. */
+/* The behaviour of connections of one kind, and the source of their memory. */
 typedef struct pb_connection_handler {
     void (*opened)(pb_connection *connection); /* of one made here: it is connected, and may send. NULL for others */
     enum pb_frame_verdict (*frame)(pb_connection *connection, pb_chunk *chunk, const uint8_t *frame, uint32_t length);

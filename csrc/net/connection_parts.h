@@ -1,7 +1,7 @@
 /*
- * What the files of a connection give each other: connection.c has its life and what others ask of it, receive.c and
- * send.c have the two directions. Those change the state of theirs, and leave to its life what follows from that: they
- * mark the connection, or kill it.
+ * Shared by the files of a connection: connection.c has its life and the calls of others, receive.c and send.c have the
+ * two directions. Those change the state of theirs, and leave to its life what follows from that: they mark the
+ * connection, or kill it.
  */
 #ifndef PB_NET_CONNECTION_PARTS_H
 #define PB_NET_CONNECTION_PARTS_H

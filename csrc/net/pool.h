@@ -1,7 +1,7 @@
 /*
  * Receive buffers: reference-counted chunks from a pool with a budget, shared by all reactors.
  *
- * A chunk holds whole request frames; a produce request keeps its chunk until its bytes are written, so a batch goes
+ * A chunk holds whole request frames. A produce request keeps its chunk until its bytes are written, so a batch goes
  * from the socket to the page cache with no copy between. Freed chunks are kept for reuse, because fresh memory costs
  * ten times what recycled memory does.
  *
@@ -60,16 +60,16 @@ void pb_pool_init(pb_pool *pool, int64_t budget_bytes);
 void pb_pool_destroy(pb_pool *pool);
 
 /* A chunk of at least `bytes` (up to the largest frame, size field included) with one reference; NULL when the budget
- * is used up (or memory is). With `overdraft` one chunk at a time is granted beside the budget, so that connections
- * that wait for each other's memory still get on, and one frame larger than the whole budget holds nobody else up. */
+ * is used up (or memory is). With `overdraft` one chunk at a time is granted beside the budget. So connections that
+ * wait for each other's memory still get on, and one frame larger than the whole budget holds nobody else up. */
 pb_chunk *pb_pool_take(pb_pool *pool, uint32_t bytes, bool overdraft);
 /* The same for what is to be sent: NULL also when less than half of the budget would be left to those who receive. */
 pb_chunk *pb_pool_take_spare(pb_pool *pool, uint32_t bytes);
 /* The same for what is received, by a caller that will release `smaller` (may be NULL) once it has copied from it: an
- * overdraft goes over to the larger chunk. What is for a `large` frame, of more than one unit, leaves the last quarter
+ * overdraft goes over to the larger chunk. Memory for a `large` frame, of more than one unit, leaves the last quarter
  * of the budget alone. */
 pb_chunk *pb_pool_exchange(pb_pool *pool, uint32_t bytes, bool large, bool overdraft, pb_chunk *smaller);
-/* A chunk no larger than `bytes`, in whole units if it is more than one, also above the budget: for a caller that
+/* A chunk no larger than `bytes`, in whole units if it is more than one, also above the budget. For a caller that
  * releases a larger one as soon as it has copied from it. NULL when memory is short. */
 pb_chunk *pb_pool_take_fitting(pb_pool *pool, uint32_t bytes);
 /* Count `bytes` of other memory against half of the budget: false when that is used up. Any thread; for copies that are

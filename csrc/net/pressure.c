@@ -10,8 +10,8 @@
 #define LITTLE_BYTES 4096      /* are moved to memory of their size at once, */
 #define SOME_BYTES (32 * 1024) /* and such as these if they are not to be taken soon */
 #define UNSENT_SHARE 8         /* room that is so much larger than what has come is taken back */
-/* A connection is slow when it has held memory for this long and is on the way neither to this pace, nor to the end of
- * its frame within that time. */
+/* A connection is slow when it has held memory for this long, and neither keeps this pace nor will reach the end of its
+ * frame within that time. */
 #define SLOW_AFTER_NS 250000000LL
 #define SLOW_BYTES_PER_S (256 * 1024)
 #define FRAME_NS 5000000000LL

@@ -154,10 +154,10 @@ void pb_reactor_drain(pb_reactor *reactor)
         run_inbox(reactor);
 }
 
-/* A send takes some 4 us, and all of a turn are one call. Answers to a round of durable writes are many, and a loop
- * that makes the rounds must not be away until they are through: a kernel worker needs the CPU to end the next write,
- * and then this thread, to begin another with what has come meanwhile. Otherwise one request that came early keeps the
- * disk until 63 others have been answered and have come again. */
+/* A send takes some 4 us, and all of a turn are one call. A round of durable writes brings many answers, and a loop
+ * that makes the rounds must not be away until all are sent. A kernel worker needs the CPU to end the next write. Then
+ * this thread needs it to begin another with the requests that came meanwhile. Otherwise one request that came early
+ * keeps the disk until 63 others have been answered and have come again. */
 static void flush_connections(pb_reactor *reactor)
 {
     pb_link batch, *link;
@@ -174,8 +174,8 @@ static int64_t traffic_bytes(const pb_reactor *reactor)
     return pb_counter_read(&reactor->counters.bytes_in) + pb_counter_read(&reactor->counters.bytes_out);
 }
 
-/* Has this turn moved much for one of several? Then what a wake-up takes is little beside the copying, others use it to
- * bring more to do, and the next one comes so soon that all of the wait would be spun. */
+/* Has this turn moved much for one of several? Then a wake-up costs little beside the copying, and others use the time
+ * to bring more to do. The next one comes so soon that all of the wait would be spun. */
 static bool is_bulk(pb_reactor *reactor)
 {
     int64_t before_bytes = reactor->waited_bytes;
@@ -184,9 +184,9 @@ static bool is_bulk(pb_reactor *reactor)
 }
 
 /* Wait by spinning while that has paid off lately: waking an idle CPU costs more than a short spin. A disk takes longer
- * than that, and who waits for it has the CPU's time for others; but a lone producer waits for the disk and then for
- * the wake-up, and others there are none. Who goes first leaves it to them as well: the system stops a thread of that
- * kind that has not waited for long. True: something came. */
+ * than that, and while a thread waits for it, others can use the CPU. But a lone producer waits for the disk and then
+ * for the wake-up, and there are no others. A thread that goes first does not spin either: the system stops a thread of
+ * that kind that has not waited for long. True: something came. */
 static bool spin(pb_reactor *reactor, int64_t now_ns)
 {
     bool beside_disk = reactor->now_ns < reactor->disk_until_ns;

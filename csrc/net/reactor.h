@@ -2,10 +2,10 @@
  * A reactor: one thread, one loop, its connections for life.
  *
  * A turn: wait for completions -> deliver them -> run what other threads sent -> fire timers -> the owner's end of turn
- * (where appends are written, coalesced) -> start sends. What other threads sent is run a few tasks at a time: a
- * thousand answers of a group must not keep a produce waiting that came meanwhile. Of sends, too, a turn starts a few
- * while the loop makes durable writes: the next write must not wait for all answers to the last. A reactor never waits
- * for Python, for a sync, for a cold read, or for a lock that someone holds across I/O.
+ * (where appends are written, coalesced) -> start sends. Tasks that other threads sent are run a few at a time: a
+ * thousand answers of a group must not delay a produce that came meanwhile. A turn also starts only a few sends while
+ * the loop makes durable writes: the next write must not wait for all answers to the last. A reactor never waits for
+ * Python, for a sync, for a cold read, or for a lock that someone holds across I/O.
  */
 #ifndef PB_NET_REACTOR_H
 #define PB_NET_REACTOR_H
@@ -31,7 +31,7 @@ typedef struct pb_task {
     void (*run)(struct pb_task *task, pb_reactor *reactor);
 } pb_task;
 
-/* What a reactor is made with. The owner's hooks run on the reactor's thread. */
+/* The options that a reactor is made with. The owner's hooks run on the reactor's thread. */
 typedef struct pb_reactor_options {
     pb_io *io;
     pb_pool *pool;

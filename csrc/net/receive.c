@@ -1,7 +1,8 @@
 /*
- * What comes in on a connection: bytes into chunks, frames to the handler, and memory for both. Reactor thread only.
+ * The receiving side of a connection: bytes into chunks, frames to the handler, and memory for both. Reactor thread
+ * only.
  *
- * It adapts to the traffic: small frames are read greedily, many per call; a large frame is received to its exact end
+ * It adapts to the traffic. Small frames are read greedily, many per call. A large frame is received to its exact end
  * in a chunk of its own, so its bytes stay where they are until they are written. A connection with nothing buffered
  * waits without memory, so ten thousand idle ones cost little.
  */
@@ -84,7 +85,7 @@ void pb_receive_unstarve(pb_connection *connection)
     atomic_fetch_sub_explicit(&connection->pool->starved, 1, memory_order_relaxed);
 }
 
-/* What is buffered and not yet parsed goes on in that chunk. */
+/* Bytes that are buffered and not yet parsed go on in that chunk. */
 static void take_over(pb_connection *connection, pb_chunk *chunk)
 {
     uint32_t have = connection->end - connection->start;
@@ -218,7 +219,7 @@ static void notice_mixture(pb_reactor *reactor, uint32_t frame_bytes)
 }
 
 /* A frame of which a part has come and that finds no room behind it: as long as it would be held, the rest stays with
- * the client. What it waits for may be others, who need the memory to be heard. */
+ * the client. It may wait for other connections, which need the memory to be heard. */
 static bool must_wait(pb_connection *connection, uint32_t bytes)
 {
     const pb_chunk *chunk = connection->chunk;

@@ -1,5 +1,6 @@
 /*
- * What leaves by a connection: responses in their order, gathered from memory, files and history. Reactor thread only.
+ * The sending side of a connection: responses in their order, gathered from memory, files and history. Reactor thread
+ * only.
  */
 #include <errno.h>
 
@@ -27,8 +28,8 @@ static void release_head(pb_connection *connection, bool sent)
     response->released(response, sent);
 }
 
-/* Gather what lies in memory of a response's outputs, from `first` on: the output at which that ended, a file range or
- * one that finds no place; their count when there is none. */
+/* Gathers the outputs of a response that lie in memory, from `first` on. Returns the output at which that ended, a file
+ * range or one that finds no place; their count when there is none. */
 static int gather_outputs(pb_connection *connection, const pb_response *response, int first, int *count)
 {
     for (int i = first; i < response->output_count; i++) {
@@ -109,7 +110,7 @@ static void send_memory(pb_connection *connection, int count)
                                 connection->iov, count);
 }
 
-/* What was gathered, the file range that follows it, and what follows that. */
+/* Sends the gathered memory, the file range that follows it, and the memory behind that. */
 static void transmit_file(pb_connection *connection, pb_response *response, int count)
 {
     int next = response->next_output;

@@ -3,8 +3,8 @@
  *
  *     perf_cases CALLS [CASE...]     each of them (all but the foreign ones when none is named) CALLS times
  *
- * For callgrind: collection is switched on in perf_measure, so that what it calls is one case, set up and warm, and
- * nothing else; standard output names the cases in that order. CRC32C is the variant that every x86-64 has, and
+ * Written for callgrind. Collection is switched on in perf_measure, so each of its calls is one case, set up and warm,
+ * and nothing else. Standard output names the cases in that order. CRC32C is the variant that every x86-64 has, and
  * valgrind as well. As a shared object it exports what bench/micro needs instead.
  */
 #include <string.h>

@@ -46,7 +46,7 @@ static void end_log(void)
     empty(directory);
 }
 
-/* What a log needs. */
+/* The directory, files and clock that a log needs. */
 static void set_up(void)
 {
     io = open_io();

@@ -1,5 +1,5 @@
 /*
- * What cleaning a log costs: a log of random keys is written, rolled and cleaned once. Prints one figure per line.
+ * Measures the cost of cleaning: a log of random keys is written, rolled and cleaned once. Prints one figure per line.
  *
  *     perf_clean <directory> [MiB of values] [codec, Kafka's number] [records in a batch] [keys per 100 records]
  *

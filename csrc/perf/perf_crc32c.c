@@ -14,7 +14,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* What to measure. The last three call a job's `function`. */
+/* The functions to measure. The last three call a job's `function`. */
 enum {
     PERF_CRC,           /* pb_crc32c */
     PERF_CRC_COPY,      /* pb_crc32c_copy */

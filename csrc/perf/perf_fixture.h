@@ -1,4 +1,4 @@
-/* What programs that time the log share: clocks, a log in a directory of theirs, batches, writing what was
+/* Shared by the programs that time the log: clocks, a log in a directory of their own, batches, writing what was
  * appended. Header only; a failure ends the program. */
 #ifndef PB_PERF_PERF_FIXTURE_H
 #define PB_PERF_PERF_FIXTURE_H

@@ -1,5 +1,5 @@
 /*
- * What a log costs: appends and reads at the tail, recovery, and many open logs. Prints one figure per line.
+ * Measures the cost of a log: appends and reads at the tail, recovery, and many open logs. Prints one figure per line.
  *
  *     perf_log <directory>     a directory that may be filled with 1 GiB; it is emptied again
  *

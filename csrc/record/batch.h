@@ -85,15 +85,15 @@ static inline int64_t pb_batch_last_offset(const pb_batch_header *header)
 
 /*
  * The size and magic of the batch at the front of `length` bytes. 0 with `*size_bytes` = 0 when the bytes end before
- * the batch does (a fetch's tail, a torn write); `*size_bytes` > 0 when all of it is there; CORRUPT_MESSAGE when its
- * length or magic cannot be, as Kafka decides: a length below the oldest format's overhead, a magic that is not 0, 1
- * or 2.
+ * the batch does (a fetch's tail, a torn write). `*size_bytes` > 0 when all of it is there. CORRUPT_MESSAGE when its
+ * length or magic is impossible, as Kafka decides: a length below the oldest format's overhead, a magic that is not 0,
+ * 1 or 2.
  */
 int pb_batch_frame(const uint8_t *data, size_t length, size_t *size_bytes, int8_t *magic);
 
 /*
  * Parse the magic-2 batch at the front of `length` bytes. 0 with `header->size_bytes` = 0 when it is not all there;
- * CORRUPT_MESSAGE as pb_batch_frame, and for a magic-2 batch shorter than its header. Of an older batch only
+ * CORRUPT_MESSAGE as pb_batch_frame, and for a magic-2 batch shorter than its header. For an older batch only
  * `size_bytes`, `magic` and `base_offset` are filled. The CRC is not checked.
  */
 int pb_batch_parse(const uint8_t *data, size_t length, pb_batch_header *header);
@@ -116,8 +116,8 @@ void pb_batch_set_partition_leader_epoch(uint8_t *batch, int32_t partition_leade
 
 /*
  * Set timestamp type and max timestamp. Where one of them changes, attribute bits that Kafka does not know are cleared,
- * as Kafka does, and the CRC is corrected from the difference alone: no pass over the records, and a CRC that did not
- * match before does not match after.
+ * as Kafka does. The CRC is corrected from the difference alone. So there is no pass over the records, and a CRC that
+ * did not match before does not match after.
  */
 void pb_batch_set_max_timestamp(uint8_t *batch, pb_timestamp_type type, int64_t max_timestamp);
 

@@ -2,11 +2,10 @@
  * Kafka's compression codecs: gzip, snappy, lz4, zstd.
  *
  * A pb_codec is one thread's working memory for all of them: library contexts, made when first needed and reused, and a
- * window that decompressed bytes pass through. Data from outside is decompressed piece by piece, so that a few
- * kilobytes that claim to be gigabytes cost time in proportion to what their receiver walks through, and memory in
- * proportion to what was received: the window stays near PB_CODEC_WINDOW_BYTES, except that one snappy block has to be
- * whole (at most 22 times its compressed size) and that zstd keeps its frame's own window (at most 128 MiB, given back
- * afterwards).
+ * window that decompressed bytes pass through. Data from outside is decompressed piece by piece. A few kilobytes that
+ * claim to be gigabytes cost time in proportion to what their receiver walks through, and memory in proportion to what
+ * was received. The window stays near PB_CODEC_WINDOW_BYTES, with two exceptions. One snappy block has to be whole (at
+ * most 22 times its compressed size). zstd keeps its frame's own window (at most 128 MiB, given back afterwards).
  *
  * Errors: INVALID_RECORD for bytes that are not what they say, UNSUPPORTED_COMPRESSION_TYPE for a codec number that
  * Kafka does not have, -ENOMEM, and -ENOSPC where the destination is too small. `failure` may be NULL everywhere.
@@ -48,13 +47,14 @@ size_t pb_codec_memory_bytes(const pb_codec *codec);
 /* Start to decompress `length` bytes, which stay valid and unchanged until the last pb_decompress_next. */
 int pb_decompress_begin(pb_codec *codec, int compression, const void *data, size_t length, pb_failure *failure);
 
-/* From now on a piece that has to be unpacked whole, as a block of snappy has, may take no more than `bytes`:
- * pb_decompress_next gives -EFBIG instead, and takes no memory for it. */
+/* From now on a piece that has to be unpacked whole, such as a block of snappy, may take no more than `bytes`. Beyond
+ * that pb_decompress_next gives -EFBIG and takes no memory for it. */
 void pb_decompress_limit_piece(pb_codec *codec, size_t bytes);
 
 /*
- * Decompress some more. The window keeps its last `keep` bytes (which the caller has not used up), moved to its front,
- * and new ones follow: `*data`, `*length` is the whole, valid until the next call. `*length == keep` means the end.
+ * Decompress some more. The window keeps its last `keep` bytes, which the caller has not used up. They move to its
+ * front, and new bytes follow. `*data`, `*length` is the whole, valid until the next call. `*length == keep` means the
+ * end.
  */
 int pb_decompress_next(pb_codec *codec, size_t keep, const uint8_t **data, size_t *length, pb_failure *failure);
 

@@ -1,4 +1,4 @@
-/* What codec.c and the files for one codec each share, and nobody else. */
+/* Shared by codec.c and the files for one codec each, and by nobody else. */
 #ifndef PB_RECORD_CODEC_IMPL_H
 #define PB_RECORD_CODEC_IMPL_H
 

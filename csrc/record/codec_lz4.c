@@ -1,6 +1,6 @@
 /*
  * LZ4 frames by liblz4, within what Kafka's reader takes: frame version 1, independent blocks, reserved bits 0 (so no
- * dictionary). Blocks are written as Kafka does: 64 KiB, independent, no checksums. What follows the end mark is
+ * dictionary). Blocks are written as Kafka does: 64 KiB, independent, no checksums. Bytes behind the end mark are
  * ignored, as Kafka does. Runs on the codec's thread.
  */
 #include "record/codec_impl.h"

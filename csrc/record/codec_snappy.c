@@ -1,7 +1,7 @@
 /*
  * snappy, in the framing of snappy-java ("xerial"), which Kafka's Java clients write, or as one bare block, which
- * librdkafka writes. The framing: an 8-byte magic, two big-endian int32 versions, then blocks, each with a big-endian
- * int32 compressed length before it; the header may come again where a block's length would be. Runs on the codec's
+ * librdkafka writes. The framing is an 8-byte magic, two big-endian int32 versions, then blocks, each with a big-endian
+ * int32 compressed length before it. The header may come again in place of a block's length. Runs on the codec's
  * thread.
  */
 #include "record/codec_impl.h"

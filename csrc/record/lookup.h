@@ -1,7 +1,7 @@
 /*
  * Questions that ListOffsets asks of one stored batch, compressed or not. Any thread, with its own codec; the batch is
- * whole, parsed magic 2 and does not change meanwhile. Fails as reading records does; INVALID_RECORD then means a
- * damaged log, or a record of a compressed batch that has more than `max_record_bytes`, which is
+ * whole, parsed magic 2 and does not change meanwhile. Fails as reading records does. INVALID_RECORD then means a
+ * damaged log, or a record of a compressed batch with more than `max_record_bytes`. That limit is
  * max.decompressed.message.bytes (0: no limit), as in Kafka.
  */
 #ifndef PB_RECORD_LOOKUP_H

@@ -2,8 +2,8 @@
  * Records inside a batch. Runs on the thread that owns the codec; allocates nothing itself. Fails on records that are
  * not what their lengths say.
  *
- * There are two ways through a record. One that lies whole in memory is parsed with two pointers. One that does not fit
- * the codec's window is read field by field, and its keys and values are dropped as they come out of the codec, so that
+ * There are two ways through a record. One that lies whole in memory is parsed with two pointers. A record that does
+ * not fit the codec's window is read field by field. Its keys and values are dropped as they come out of the codec, so
  * a record of a gigabyte of zeros needs no gigabyte.
  */
 #include "record/record.h"

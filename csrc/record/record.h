@@ -91,7 +91,7 @@ typedef struct pb_record_reader {
     pb_record_pass pass;
 } pb_record_reader;
 
-/* What the walk tells of each record. `bytes` is the whole record, valid until the next call; NULL when it was passed
+/* One record, as the walk reports it. `bytes` is the whole record, valid until the next call; NULL when it was passed
  * over. */
 typedef struct pb_record_view {
     int64_t timestamp_delta;

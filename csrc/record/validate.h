@@ -1,5 +1,5 @@
 /*
- * What a leader checks before it takes a Produce request's bytes for one partition: the checks of Apache Kafka's
+ * The checks of a leader before it takes a Produce request's bytes for one partition. They are those of Apache Kafka's
  * produce path for clients, in its order and with its error codes.
  *
  *   exactly one batch, magic 2          INVALID_RECORD (CORRUPT_MESSAGE where its length or magic cannot be)
@@ -14,13 +14,13 @@
  *   each record's timestamp: INVALID_TIMESTAMP
  *
  * Bytes behind the batch that are no whole batch are not appended, and no error, as in Kafka. Stricter than Kafka where
- * Kafka would store what no consumer can read or answer UNKNOWN_SERVER_ERROR: offset deltas have to count 0, 1, 2, ...;
- * the inside of compressed records has to fit their lengths; damaged compressed data is INVALID_RECORD; an unknown
- * codec is UNSUPPORTED_COMPRESSION_TYPE.
+ * Kafka would store records that no consumer can read, or answer UNKNOWN_SERVER_ERROR. Offset deltas have to count 0,
+ * 1, 2, ... The inside of compressed records has to fit their lengths. Damaged compressed data is INVALID_RECORD. An
+ * unknown codec is UNSUPPORTED_COMPRESSION_TYPE.
  *
- * A batch of a few kilobytes may unpack to gigabytes. Validation refuses what unpacks to more than 128 MiB and 64 times
- * its size, and it can be done in steps: a caller that must not be held up gives a step as many bytes as it can afford,
- * and has the rest done elsewhere.
+ * A batch of a few kilobytes may unpack to gigabytes. Validation refuses a batch that unpacks to more than 128 MiB and
+ * 64 times its size. It can be done in steps: a caller that must not be held up gives a step as many bytes as it can
+ * afford, and has the rest done elsewhere.
  *
  * Runs on the caller's thread with that thread's codec; allocates only within the codec. No other pass over the records
  * is needed later: base offset and leader epoch lie outside of the CRC, and LogAppendTime is
@@ -70,7 +70,7 @@ typedef struct pb_record_error {
     int64_t timestamp;
 } pb_record_error;
 
-/* What validation learned. All but `record_error*` and `size_bytes` is meaningful only when it returned 0. */
+/* The facts that validation found. All but `record_error*` and `size_bytes` is meaningful only when it returned 0. */
 typedef struct pb_validation {
     size_t size_bytes; /* of the batch to append; what follows it in the request is dropped */
     int32_t record_count;

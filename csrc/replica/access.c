@@ -144,7 +144,7 @@ void pb_partition_report_read(pb_partition *partition, int error)
         partition->failed(partition, PB_READ_FAILED, error);
 }
 
-/* A slice's file ends too soon (-ENODATA), or some of it cannot be read (-EIO). What that means: see
+/* A slice's file ends too soon (-ENODATA), or some of it cannot be read (-EIO). For its meaning see
  * pb_partition_report_slice. */
 static int judge_slice(pb_partition *partition, const pb_log_slice *slice, int error)
 {

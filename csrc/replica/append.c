@@ -4,7 +4,7 @@
  *
  * `writing` is the write token: who pumps takes it with all that has gathered, and gives it back when that is written
  * or has failed. A write that does not end at once keeps the token, a reference and its reactor, and goes on there in
- * callbacks. Whoever has to do something after it, as syncs, flushes or pacing, is told of that without the lock.
+ * callbacks. Follow-up work (sync, flush, pacing) is handed over after the lock is released.
  */
 #include "replica/append.h"
 
@@ -104,7 +104,7 @@ void pb_partition_pace(pb_partition *partition)
     pb_partition_end_pacing(partition);
 }
 
-/* What a write comes to besides its appends. */
+/* The effects of a write besides its appends. */
 typedef struct write_outcome {
     bool broke;
     bool pace;   /* pacing is due */
@@ -190,7 +190,7 @@ static bool begin_write(pb_partition *partition)
 {
     pthread_mutex_lock(&partition->lock);
     partition->queued = false;
-    /* Whoever was told of the last write may have closed the log since. */
+    /* The callbacks of the last write may have closed the log since. */
     bool begun = !partition->writing && !partition->held && !partition->switching && partition->log != NULL &&
                  pb_log_write_begin(partition->log, &partition->write);
     partition->writing = partition->writing || begun;

@@ -1,11 +1,11 @@
 /*
  * Durable acks: what has been written is acknowledged and shown to readers once a sync has made it durable.
  *
- * One sync of a partition at a time. `syncing` is its token: taken when a write leaves something to sync, given back
- * when nothing is left, so that all which gathers while a sync is under way goes with the next one, and nothing waits
- * for a clock. Written appends wait in `unsynced`; whoever ends the round ends them, in order. A sync that fails fails
- * them all, and the log takes no more: the same bytes are never acknowledged later. Who cuts the log takes the token
- * too, because a cut has the log to itself.
+ * One sync of a partition at a time. `syncing` is its token, taken when a write leaves something to sync and given back
+ * when nothing is left. So everything that gathers during a sync goes with the next one, and nothing waits for a clock.
+ * Written appends wait in `unsynced`; whoever ends the round ends them, in order. A sync that fails fails them all, and
+ * the log takes no more: the same bytes are never acknowledged later. A truncation takes the token too, because it
+ * needs the log to itself.
  *
  * Without durable acks the promised end is the written one, and nothing waits here.
  */
@@ -159,8 +159,8 @@ static int end_unsynced(pb_partition *partition, pb_link *finished)
     return count;
 }
 
-/* The end of a round, or of there being any. What has ended goes to `finished`, which is to be settled. Takes the lock
- * over and releases it. */
+/* The end of a round, or of there being any. Appends that have ended go to `finished`, which is to be settled. Takes
+ * the lock over and releases it. */
 static pb_sync_outcome conclude(pb_partition *partition, int64_t durable_bytes, int result, pb_link *finished)
 {
     bool failed = pb_log_failed(partition->log);

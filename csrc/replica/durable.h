@@ -28,10 +28,11 @@ void pb_durable_write(pb_partition *partition);
 #define PB_ROUND_APPEND 256 /* of one append, in pb_partition.round_appends */
 /* A round has begun, with all that is written. */
 void pb_durable_note_begin(pb_partition *partition);
-/* Without the lock: it has ended with `result`. What waited for it goes to `finished`, which is to be settled. */
+/* Without the lock: it has ended with `result`. Appends that waited for it go to `finished`, which is to be settled. */
 pb_sync_outcome pb_durable_end_round(pb_partition *partition, pb_log_sync_round *round, int result, pb_link *finished);
 
-/* Without the lock: the log has failed outside of a sync. What waits for one ends, now or with the round under way. */
+/* Without the lock: the log has failed outside of a sync. Appends that wait for a sync end, now or with the round under
+ * way. */
 void pb_durable_fail(pb_partition *partition, int result);
 /* Without the lock: a change of the log has failed with `result`. If it has failed by that, others are told, as after a
  * sync: where the reason passes by itself, as -EAGAIN. */

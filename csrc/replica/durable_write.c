@@ -4,17 +4,17 @@
  * reactor has the partition's `syncing`; `rounding` keeps whoever flushes hot logs away meanwhile.
  *
  * A flush makes all durable that a disk has taken, whoever wrote it, and costs the CPU more than a small write does. So
- * logs on one disk share it when many appends wait, where their file system lets them (file_flush_device): what is due
- * is written together, flushed together, and what comes meanwhile goes with the next such round. While few wait, the
- * CPU has time for a durable write of each log, and none waits for another's end.
+ * logs on one disk share it when many appends wait, where their file system lets them (file_flush_device). Due logs are
+ * written together and flushed together; those that become due meanwhile go with the next such round. While few wait,
+ * the CPU has time for a durable write of each log, and none waits for another's end.
  *
  * A durable write takes along whatever else there is to write of its file. Beside zeros that is the file's metadata,
  * again and again: two more writes, one after the other. So a round beside zeros is written and flushed like a shared
  * one, and what is flushed is a file that nobody writes to, and that nobody else knows.
  *
- * Answers bring the next requests. A round that begins before they are sent is one of the few requests that came early,
- * costs the CPU as much as a full one, and all others wait for its end; so rounds begin at the end of a turn, and after
- * the last round's answers.
+ * Answers bring the next requests. A round that begins before they are sent would carry only the few requests that came
+ * early, yet cost the CPU as much as a full one, and all others would wait for its end. So rounds begin at the end of a
+ * turn, and after the last round's answers.
  *
  *     due -> member of a shared round -> written -> flushed -> ended, or due again
  *     due -> alone: written durably -> ended, or due again
@@ -130,7 +130,8 @@ void pb_durable_write(pb_partition *partition)
     go_on(partition);
 }
 
-/* The reactor has no more to do with it. Whose its rounds are by now, and what the fields for them say, is open. */
+/* The reactor has no more to do with it. From here on another reactor may own the partition's rounds, so its round
+ * fields must not be read. */
 static void leave(pb_partition *partition, pb_reactor *reactor)
 {
     PB_ASSERT(reactor->holds > 0 && reactor->rounds > 0);
@@ -144,8 +145,8 @@ static void count_time(pb_reactor *reactor, pb_histogram *histogram, int64_t beg
     pb_histogram_add(histogram, (reactor->io->ops->monotonic_ns(reactor->io) - began_ns) / 1000);
 }
 
-/* End the round, whose write has come to `result`, and count how many appends it let end. true: another one has begun,
- * or is to wait for its group; false: somebody else may have begun one. */
+/* Ends the round, whose write has come to `result`, and counts the appends that it let end. true: another one has
+ * begun, or is to wait for its group; false: somebody else may have begun one. */
 static bool end_round(pb_partition *partition, int64_t result, pb_link *finished)
 {
     pb_reactor *reactor = partition->round_reactor;
@@ -159,7 +160,7 @@ static bool end_round(pb_partition *partition, int64_t result, pb_link *finished
     if (!outcome.again)
         return false;
     pthread_mutex_lock(&partition->lock);
-    /* What is short for the moment a thread waits for. */
+    /* A thread waits for resources that are short for the moment. */
     bool begun = error == 0 && pb_durable_begin_write(partition, reactor);
     pthread_mutex_unlock(&partition->lock);
     if (!begun)

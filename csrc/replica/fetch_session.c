@@ -95,7 +95,7 @@ static int grow(pb_fetch_session *session)
     return 0;
 }
 
-/* What a partition costs, its share of the hash table included. */
+/* The memory of a partition, its share of the hash table included. */
 static int64_t size_of(const pb_session_partition *partition)
 {
     return (int64_t)sizeof *partition + 4 * (int64_t)sizeof(void *) +

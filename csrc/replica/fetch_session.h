@@ -1,6 +1,6 @@
 /*
- * Incremental fetch sessions (KIP-227): what a fetcher asked for before, so that it need not say it again, and what it
- * was told, so that it is told only what changed.
+ * Incremental fetch sessions (KIP-227). A session remembers the fetcher's earlier requests, so that it need not repeat
+ * them, and the answers, so that only changes are sent.
  *
  * The table is shared by all reactors under one mutex. A session is used by one request at a time (`busy`); that
  * request's reactor may touch it without the mutex. A removed session lives until its user lets go.
@@ -18,8 +18,8 @@
 #define PB_FETCH_SESSIONLESS 0
 #define PB_FETCH_FINAL_EPOCH (-1)
 #define PB_FETCH_INITIAL_EPOCH 0
-/* What all sessions together may remember. Over it no session is made, and one that would grow ends: its fetcher asks
- * anew. */
+/* The bound on the memory of all sessions together. Over it no session is made, and one that would grow ends: its
+ * fetcher asks anew. */
 #define PB_SESSION_MEMORY_BYTES (64LL * 1024 * 1024)
 
 /* One partition in a session. Owner: the session. */
@@ -80,7 +80,7 @@ int32_t pb_fetch_sessions_count(pb_fetch_sessions *sessions);
  */
 int pb_fetch_session_begin(pb_fetch_sessions *sessions, const pb_fetch_request *request, int16_t version,
                            int64_t now_ms, pb_fetch_session **out, bool *full);
-/* What a partition of it is called; empty when by id. */
+/* The name of a partition's topic; empty when it is known by id. */
 static inline pb_slice pb_session_partition_topic(const pb_session_partition *partition)
 {
     return partition->topic_length < 0 ? PB_EMPTY_SLICE : (pb_slice){partition->topic, partition->topic_length};
@@ -95,7 +95,7 @@ void pb_fetch_session_end(pb_fetch_sessions *sessions, pb_fetch_session *session
 bool pb_session_partition_changed(pb_fetch_session *session, pb_session_partition *partition, bool has_records,
                                   int error, int64_t high_watermark, int64_t log_start_offset);
 
-/* Whoever was told the high watermark has not taken it. */
+/* The fetcher that was sent the high watermark has not taken it. */
 static inline void pb_session_partition_tell_again(pb_session_partition *partition)
 {
     partition->sent_high_watermark = -1;

@@ -7,8 +7,8 @@
 #include "replica/durable.h"
 #include "wire/generated/kafka_errors.h"
 
-/* The last ticket that was given out. Of the process: to a log that is opened in the place of another one, an answer
- * to that one must be nothing. */
+/* The last ticket that was given out. Unique in the process: to a log that is opened in the place of another one, an
+ * answer to that one must be nothing. */
 static _Atomic uint64_t last_ticket;
 
 uint64_t pb_partition_start_following(pb_partition *partition, int32_t leader_epoch)

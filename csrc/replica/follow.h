@@ -1,7 +1,7 @@
 /*
  * A partition as a follower: what its leader sends is appended, cut off, and believed.
  *
- * Whoever fetches for it has a ticket, which ends when it stops following, follows another epoch or leads: from then on
+ * The fetcher has a ticket, which ends when the partition stops following, follows another epoch or leads. From then on
  * nothing with that ticket has any effect. No two tickets of the process are the same, whatever partition they are of,
  * and a later one is larger. The high watermark is the smaller one of the leader's and the own end, the durable one
  * with durable acks.
@@ -33,7 +33,7 @@ void pb_partition_stop_following(pb_partition *partition);
 /* false: the ticket has ended. */
 bool pb_partition_follow_ends(pb_partition *partition, uint64_t ticket, pb_follow_ends *ends);
 
-/* What a fetch has brought. */
+/* The result of a fetch. */
 typedef struct pb_fetched {
     int64_t high_watermark;   /* the leader's; -1: unknown */
     int64_t log_start_offset; /* the leader's; -1: unknown */

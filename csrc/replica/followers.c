@@ -1,11 +1,11 @@
 /*
- * The followers of a partition that is led here: how far each has got, by what it fetches, and so how far the high
+ * The followers of a partition that is led here. Their fetches tell how far each has got, and so how far the high
  * watermark may go (KIP-497 for the maximal ISR, KIP-966 for an ISR below the minimum).
  *
  * A follower's fetch says that it has all below its offset. The high watermark is the smallest of these over the
- * replicas in sync, those included that are about to be, and of the leader's own end. A replica must not come into the
- * ISR while it lacks something below the high watermark, or it could be elected and lose that: so what is proposed is
- * checked under the lock that the high watermark moves under.
+ * replicas in sync, those included that are about to be, and of the leader's own end. A replica must not join the ISR
+ * while it lacks something below the high watermark, or it could be elected and lose that. So proposals are checked
+ * under the lock that the high watermark moves under.
  */
 #include "replica/followers.h"
 
@@ -147,7 +147,7 @@ void pb_partition_look_again(pb_partition *partition)
     pb_link finished;
     pb_list_init(&finished);
     pthread_mutex_lock(&partition->lock);
-    /* Who has just resigned knows no followers, and its own log says nothing of what is committed. */
+    /* A leader that has just resigned knows no followers, and its own log does not tell what is committed. */
     if (partition->followers != NULL)
         pb_durable_advance(partition, INT64_MAX, &finished);
     pthread_mutex_unlock(&partition->lock);
@@ -193,9 +193,9 @@ pb_follower *pb_followers_find(pb_followers *followers, int32_t replica_id)
     return NULL;
 }
 
-/* Kafka's rule: a follower had caught up when it asked for the end of the log; also one that, at each fetch, asks for
- * what was the end at the fetch before. true: so had this one, so lately that the high watermark may wait for its next
- * fetch. */
+/* Kafka's rule: a follower had caught up when it asked for the end of the log. It also had if, at each fetch, it asks
+ * for the end as it was at the fetch before. true: this one had, so lately that the high watermark may wait for its
+ * next fetch. */
 static bool note_progress(pb_follower *follower, const pb_replica_fetch *fetch, int64_t leader_end_offset)
 {
     int64_t caught_up_ns = -1;
@@ -213,8 +213,8 @@ static bool note_progress(pb_follower *follower, const pb_replica_fetch *fetch, 
     return caught_up_ns >= 0 && fetch->now_ns - caught_up_ns < TOLD_NS;
 }
 
-/* Is it to be told of? Where the high watermark is the leader's own end, one that keeps up is behind it as long as
- * anything is written: it has all below by its next fetch, if the high watermark waits for that (Kafka's
+/* Is it to be told of? Where the high watermark is the leader's own end, a follower that keeps up stays behind it as
+ * long as anything is written. It has everything below by its next fetch, if the high watermark waits for that (Kafka's
  * shouldWaitForReplicaToJoinIsr). */
 static bool catches_up(const pb_partition *partition, pb_follower *follower, bool keeps_up, int64_t now_ns)
 {

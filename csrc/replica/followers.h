@@ -1,7 +1,7 @@
 /*
- * What the leader of a replicated partition knows of its followers, and the appends that wait for them. Between the
- * files of a partition: what each file does for the others. The lock is held, unless said otherwise,
- * and the partition has followers.
+ * The knowledge that the leader of a replicated partition has of its followers, and the appends that wait for them.
+ * Between the files of a partition: what each file does for the others. The lock is held, unless said otherwise, and
+ * the partition has followers.
  */
 #ifndef PB_REPLICA_FOLLOWERS_H
 #define PB_REPLICA_FOLLOWERS_H

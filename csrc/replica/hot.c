@@ -7,8 +7,8 @@
  * writer that waits for room goes on at the end of the round under way. While that is a reactor's (`rounding`), nobody
  * flushes but him.
  *
- * A writer that finds room, but not much, pauses (`pauses`): until the next flush has ended or its timer fires,
- * whichever comes first, so that a disk which takes nothing for some time finds room to be waited in.
+ * A writer that finds little room pauses (`pauses`) until the next flush has ended or its timer fires, whichever comes
+ * first. So a disk that takes nothing for some time still leaves room to wait in.
  */
 #include "replica/hot.h"
 
@@ -24,7 +24,7 @@ enum {
     HEAT_WRITES = 16,      /* where every write waits for the disk, so many a second make a log hot as well */
 };
 
-/* What the holder of `flushing` does next. */
+/* The next step of the holder of `flushing`. */
 enum work { WORK_NONE, WORK_UNBLOCK, WORK_FLUSH, WORK_SWITCH, WORK_ZEROS };
 
 /* ---- the writer's side; the lock is held, unless said otherwise ---- */

@@ -1,6 +1,6 @@
 /*
- * Being told to lead a partition with followers: what is known of them goes on, as far as it still holds, and who joins
- * the ISR is checked under the lock that the high watermark moves under.
+ * Makes this broker lead a partition with followers. The knowledge of them goes on, as far as it still holds. A replica
+ * joins the ISR under the check of the lock that the high watermark moves under.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -92,7 +92,7 @@ static int check_leadership(pb_partition *partition, const pb_leadership *leader
     return result;
 }
 
-/* What a follower has got is known as long as we lead; a new epoch judges anew who lags. Between epochs that do not
+/* A follower's progress is known as long as we lead; a new epoch judges anew which ones lag. Between epochs that do not
  * follow each other somebody else has led, as happens when metadata comes late, and may have had it cut. The lock is
  * held. */
 static void take_over(const pb_partition *partition, pb_followers *followers, int32_t leader_epoch)

@@ -72,7 +72,7 @@ void pb_partition_start_leading(pb_partition *partition, int32_t leader_epoch)
     pb_durable_settle(&finished, NULL);
 }
 
-/* Is the log read or written to, or about to be? What is queued there waits without `queued` while writes are held or
+/* Is the log read or written to, or about to be? Appends queued there wait without `queued` while writes are held or
  * somebody else has the log's write token, and for a moment between two writes. The lock is held. */
 static bool is_in_use(const pb_partition *partition)
 {
@@ -80,9 +80,9 @@ static bool is_in_use(const pb_partition *partition)
     return partition->writing || partition->queued || gathered || partition->readers > 0;
 }
 
-/* Refuse clients from now on, and wait until nobody uses the log and all that is queued is written: once the followers
- * are gone nothing tells that an append waits for them. Those that do fail: another leader may have them or not. The
- * lock is held. */
+/* Refuses clients from now on, and waits until nobody uses the log and all queued appends are written. Once the
+ * followers are gone, nothing else tells that an append waits for them. Those that do fail: another leader may have
+ * them or not. The lock is held. */
 static pb_followers *end_service(pb_partition *partition, pb_link *finished)
 {
     partition->serving = false;

@@ -40,7 +40,7 @@ typedef enum pb_transactions {
     PB_TRANSACTIONS_VERIFIED = 2, /* when the transaction coordinator has said that the partition is part of it */
 } pb_transactions;
 
-/* What may be appended, by whom. */
+/* The rules for appends. */
 typedef struct pb_partition_rules {
     pb_validation_rules validation; /* now_ms is set per request */
     int compression_level;          /* of the target codec, resolved */
@@ -54,8 +54,8 @@ typedef struct pb_partition_rules {
 } pb_partition_rules;
 
 /*
- * An append on its way. Owner: the caller until pb_partition_append_batch queues it, then the partition until `done`,
- * which runs without the lock: on the reactor that finished the write, or on another thread (`here` is NULL) that made
+ * An append on its way. Owner: the caller until pb_partition_append_batch queues it, then the partition until `done`.
+ * That runs without the lock, on the reactor that finished the write, or on another thread (`here` is NULL) that made
  * it durable.
  */
 typedef struct pb_partition_append_op {
@@ -115,7 +115,8 @@ typedef struct pb_heat {
     int64_t not_before_ns; /* it is not made hot sooner */
 } pb_heat;
 
-/* What a power cut may cost: bytes that are written and not known to be durable, counted as appended_bytes is. */
+/* The possible loss by a power cut: bytes that are written and not known to be durable, counted as appended_bytes is.
+ * */
 typedef struct pb_exposure {
     int64_t durable_bytes;
     int64_t since_ns;      /* the oldest of the rest was written; 0: there is none */
@@ -262,8 +263,8 @@ void pb_partition_start_leading(pb_partition *partition, int32_t leader_epoch);
 /* Refuse clients, wake waiters, wait until what is queued is written; while writes are stopped, until they are resumed.
  * Blocking. */
 void pb_partition_stop_leading(pb_partition *partition, int refusal);
-/* The end: its log, if it has one, is the caller's. Clients that ask all the same are told what they were told since
- * stop_leading, so that a request that found the partition before hears no other reason than those after it. Blocking.
+/* The end: its log, if it has one, is the caller's. Clients that ask meanwhile get the error they get since
+ * stop_leading, so that a request that found the partition earlier hears the same reason as those after it. Blocking.
  */
 pb_log *pb_partition_take_log(pb_partition *partition);
 /* After a failure: cut the log to what is finished and accept appends again. Blocking, off the reactors. */
@@ -290,7 +291,7 @@ void pb_partition_catch_up(pb_partition *partition);
 
 void pb_partition_read_ends(pb_partition *partition, pb_partition_ends *ends);
 int64_t pb_partition_written_end(pb_partition *partition); /* of an open log */
-/* Begin to read: 0 and the ends, and the log stays open until pb_partition_leave; or what a client is told.
+/* Begins to read: 0 and the ends, and the log stays open until pb_partition_leave; or the error for the client.
  * expected_epoch -1: not checked. from_follower: also from a replica that does not lead (KIP-392). */
 int pb_partition_enter(pb_partition *partition, int32_t expected_epoch, bool from_follower, pb_partition_ends *ends);
 void pb_partition_leave(pb_partition *partition);
@@ -300,9 +301,9 @@ int pb_partition_find(pb_partition *partition, const pb_partition_ends *ends, in
                       int64_t upper_offset, bool at_least_one, pb_log_slice *slice);
 /* Tell about a read that failed with -errno; one that will pass is not worth it. Any thread. */
 void pb_partition_report_read(pb_partition *partition, int error);
-/* The same of a read of a slice that was found before. `error`; or -ENOENT, of which nobody is told: the file ends too
- * soon because the log was truncated meanwhile, or a part of a sealed segment is gone or unreadable, which its
- * readers are told from now on. To look again finds what there is. Blocking where `error` is -EIO. */
+/* The same of a read of a slice that was found before. `error`; or -ENOENT, which is reported to nobody. In that case
+ * the file ends too soon because the log was truncated meanwhile, or a part of a sealed segment is gone or unreadable,
+ * which its readers learn from now on. To look again finds what there is. Blocking where `error` is -EIO. */
 int pb_partition_report_slice(pb_partition *partition, const pb_log_slice *slice, int error);
 /* Tell about the next one again. */
 void pb_partition_watch_reads(pb_partition *partition);
@@ -338,9 +339,9 @@ typedef struct pb_flush_outcome {
     bool wants_ring; /* it would have, but there was none */
     int refused;     /* it would have, but for this -errno; 0: nothing was refused */
 } pb_flush_outcome;
-/* After flush_due, background thread: flush a hot log, write zeros ahead of it, send on the writer that waits for that,
- * or make a log hot or cold: one of them, no more than one large write. `others`: how many wait for this thread; NULL:
- * nobody. */
+/* Called after flush_due, on a background thread. Does one of these: flushes a hot log, writes zeros ahead of it, sends
+ * on the writer that waits for that, or makes a log hot or cold. It makes no more than one large write. `others`: how
+ * many wait for this thread; NULL: nobody. */
 pb_flush_outcome pb_partition_flush(pb_partition *partition, const atomic_int *others);
 /* Is more due than zeros ahead, which can wait for a while? */
 bool pb_partition_flush_is_urgent(pb_partition *partition);
@@ -359,7 +360,7 @@ void pb_partition_configure_log(pb_partition *partition, const pb_log_config *co
 bool pb_partition_sync_begin(pb_partition *partition, pb_log_sync_round *round);
 /* Blocking. */
 int pb_partition_sync_run(pb_partition *partition, pb_log_sync_round *round, pb_failure *failure);
-/* What the end of a round leaves. */
+/* The result of a round. */
 typedef struct pb_sync_outcome {
     bool again;      /* another round is due */
     int ended_count; /* appends that ended with this one */
@@ -380,7 +381,7 @@ void pb_partition_exposure(const pb_partition *partition, int64_t *bytes, int64_
 
 /* ---- leadership.c, followers.c ---- */
 
-/* What the leader of a partition with several replicas is told; the fields are pybroker.h's. */
+/* The leader's instructions for a partition with several replicas; the fields are pybroker.h's. */
 typedef struct pb_leadership {
     int32_t leader_epoch;
     int32_t partition_epoch;
@@ -429,8 +430,8 @@ int pb_partition_find_divergence(const pb_partition *partition, int32_t last_fet
 int32_t pb_partition_nearest_replica(pb_partition *partition, int64_t offset, const int32_t *candidates, int count);
 /* Is the append written, and waits for the followers? */
 bool pb_partition_awaits_followers(pb_partition *partition, const pb_partition_append_op *op);
-/* Nobody waits for the followers any more. true: the append is the caller's again, and `done` will not come; false: it
- * comes soon, with an error if it would have had to wait. */
+/* Nobody waits for the followers any more. true: the append is the caller's again, and `done` will not come. false:
+ * `done` comes soon, with an error if it would have had to wait. */
 bool pb_partition_give_up(pb_partition *partition, pb_partition_append_op *op);
 /* Somebody waits for the high watermark, and time has passed. */
 void pb_partition_look_again(pb_partition *partition);

@@ -176,7 +176,7 @@ void pb_server_reactor_queue(pb_server_reactor *home, pb_partition *partition);
 /* A partition's pump_due: pump it on a reactor. */
 void pb_server_pump(pb_partition *partition);
 
-/* What connections do with their frames. */
+/* The connections' handler for frames. */
 void pb_dispatch_init(pb_connection_handler *handler, uint32_t max_frame_bytes);
 
 #endif

@@ -59,8 +59,8 @@ typedef struct pb_client_quotas {
 /* `seed` is random: a client must not choose what collides. */
 void pb_client_quotas_init(pb_client_quotas *quotas, uint64_t seed);
 void pb_client_quotas_destroy(pb_client_quotas *quotas);
-/* Replace all limits. What clients have taken counts on, unless the window is another or nobody is limited any more.
- * 0, -EINVAL for a window that there is not, or -ENOMEM, and nothing is changed. */
+/* Replace all limits. Counted bytes are kept, unless the window changes or no limit is left. 0, -EINVAL for a window
+ * that does not exist, or -ENOMEM, and nothing is changed. */
 int pb_client_quotas_set(pb_client_quotas *quotas, const pb_client_limits *named, int32_t named_count,
                          const pb_client_limits *others, const pb_rate_window *window);
 
@@ -69,11 +69,11 @@ static inline bool pb_client_quotas_is_on(const pb_client_quotas *quotas)
     return atomic_load_explicit(&quotas->is_on, memory_order_relaxed);
 }
 
-/* So many bytes are produced, or are about to be fetched: so many ms the client has to wait after that; 0: none. Who
- * has to wait is not sent what it fetches, which then does not count. */
+/* So many bytes are produced, or are about to be fetched: so many ms the client has to wait after that; 0: none. A
+ * client that has to wait is not sent the fetched bytes, which then do not count. */
 int32_t pb_client_quotas_take(pb_client_quotas *quotas, enum pb_quota_kind kind, pb_slice client_id, int64_t bytes,
                               int64_t now_ms);
-/* What the client can fetch at once without having to wait for certain. */
+/* The bytes that the client can fetch at once and surely without a wait. */
 int64_t pb_client_quotas_fetch_bytes(pb_client_quotas *quotas, pb_slice client_id);
 
 #endif

@@ -100,9 +100,9 @@ bool pb_cold_reads_in_page_cache(pb_cold_reads *reads, const pb_log_slice *slice
            !pb_history_is_reading(slice->segment, position, length);
 }
 
-/* A direct read holds a lock of the file until it has all from the disk, and who appends through the page cache, which
- * reactors do, wants that lock for himself. Where a ring takes what is appended, nobody waits for the file. What the
- * kernel reads ahead of large pages would have to be dropped there when it is written. */
+/* A direct read holds a lock of the file until the disk has answered, and a buffered append on a reactor needs that
+ * lock exclusively. Where a ring takes what is appended, nobody waits for the file. Pages that the kernel reads ahead
+ * would have to be dropped again when the file is written there. */
 static pb_history_file file_of(const pb_log_slice *slice)
 {
     return (pb_history_file){
@@ -140,8 +140,8 @@ typedef struct ahead_read {
     pb_cold_stream *stream;  /* for which it is read; it may be another one's by now */
 } ahead_read;
 
-/* Forget a stream whose reader finds in memory whatever it comes to: to look ahead of it, for ever, would cost more
- * than the one wait after which it is followed again. */
+/* Forgets a stream whose reader finds everything in memory. To look ahead of it for ever would cost more than the one
+ * wait after which it is followed again. */
 static void note_found(pb_cold_reads *reads, const ahead_read *ahead, int64_t length, bool found)
 {
     pb_cold_stream *stream = ahead->stream;

@@ -1,10 +1,11 @@
 /*
  * History into memory: a few background threads beside the reactors, which never wait for a disk.
  *
- * Whoever wants something read hands over a pb_cold_read, which is taken in pieces, in turn with all others: a reader
- * that asks for much does not hold up one that asks for little. A reader that goes through history in order is read
- * ahead of, in bounds, when nobody waits. What was brought in is kept in the `history`, which makes room for itself
- * when there is too much of it, and neither takes memory from what is appended nor from what readers at the tail need.
+ * A caller that wants something read hands over a pb_cold_read. It is taken in pieces, in turn with all others, so a
+ * reader that asks for much does not hold up one that asks for little. A reader that goes through history in order is
+ * read ahead of, in bounds, when nobody waits. Data brought in is kept in the `history`, which makes room for itself
+ * when there is too much of it. It takes memory neither from appended data nor from the data that readers at the tail
+ * need.
  */
 #ifndef PB_SERVER_COLD_READS_H
 #define PB_SERVER_COLD_READS_H

@@ -1,10 +1,10 @@
 /*
- * What happens to a frame: order, versions, and who serves it. Reactor thread only.
+ * The treatment of a frame: order, versions, and its handler. Reactor thread only.
  *
- * A connection's requests are executed as if one at a time. The one overlap: a Produce is appended while earlier
- * Produces of the same connection wait for their writes; not while one of these waits for a transaction coordinator, as
- * nobody knows yet what comes of it. Everything else waits for its turn, which also is the back-pressure on a client
- * that pipelines without reading.
+ * A connection's requests are executed as if one at a time. There is one overlap: a Produce is appended while earlier
+ * Produces of the same connection wait for their writes. It is not while one of these waits for a transaction
+ * coordinator, as nobody knows yet how that ends. Everything else waits for its turn, which also is the back-pressure
+ * on a client that pipelines without reading.
  */
 #include <errno.h>
 #include <string.h>
@@ -55,7 +55,7 @@ static bool is_produce(const uint8_t *frame, uint32_t length)
     return length >= 2 && frame[0] == 0 && frame[1] == PB_API_PRODUCE;
 }
 
-/* Whoever produces or consumes goes before the control plane. */
+/* Producers and consumers go before the control plane. */
 static void notice_kind(pb_request *request)
 {
     pb_reactor *reactor = &request->home->reactor;

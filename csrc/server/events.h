@@ -2,7 +2,7 @@
  * From C to Python: one queue of events and one eventfd in Python's loop.
  *
  * Any thread puts; Python takes in batches. The doorbell rings only when Python may be asleep. Notices (things to log)
- * are bounded and folded, per kind and peer: a flood of one complaint becomes some events with a count, and the first
+ * are bounded and folded, per kind and peer. A flood of one complaint becomes some events with a count, and the first
  * notice of another kind is never folded into it.
  */
 #ifndef PB_SERVER_EVENTS_H
@@ -39,7 +39,7 @@ typedef struct pb_event_node {
     int64_t offset;
 } pb_event_node;
 
-/* What a notice is about; the values are pybroker.h's pb_notice_kind. */
+/* The subject of a notice; the values are pybroker.h's pb_notice_kind. */
 enum pb_notice_subject {
     PB_ABOUT_TROUBLE = 0, /* somebody should look at it */
     PB_ABOUT_SLOW_REQUEST = 1,

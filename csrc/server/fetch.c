@@ -1,7 +1,7 @@
 /*
- * Fetch: parse -> session -> read -> answer, or wait for min.bytes (on the partitions and a timer) and read again, or
- * leave what would wait for a disk to a background thread (fetch_cold.c). Reactor thread, but for `wake` (any thread,
- * under a partition's lock).
+ * Fetch: parse -> session -> read -> answer. Instead of answering it may wait for min.bytes (on the partitions and a
+ * timer) and read again, or leave reads that would wait for a disk to a background thread (fetch_cold.c). Reactor
+ * thread, but for `wake` (any thread, under a partition's lock).
  */
 #include "server/fetch.h"
 
@@ -330,7 +330,7 @@ static int items_from_request(fetch_state *fetch)
     return 0;
 }
 
-/* Who is nearer to this consumer than we. */
+/* Looks for replicas that are nearer to this consumer. */
 static void find_near(fetch_state *fetch)
 {
     pb_broker *broker = fetch->request->home->broker;

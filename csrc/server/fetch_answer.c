@@ -11,7 +11,7 @@
 #define REREADS_MAX 3
 #define EMPTY_TOLD_EVERY_NS 10000000000LL /* by a reactor */
 
-/* What fills the gap of an item's records. */
+/* The bytes that fill the gap of an item's records. */
 static pb_gap_filling filling_of(const fetch_item *item)
 {
     int64_t length = item->records.data == NULL ? item->records.length : 0;

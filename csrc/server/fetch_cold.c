@@ -1,8 +1,8 @@
 /*
- * The parts of a fetch that would wait for a disk. Looking up where to read, and bringing in what is to be sent, are
- * tried on the reactor without waiting, and done by the threads for cold reads when that is refused. What was in memory
- * when the answer was made may be gone when its turn to be sent comes: the connection asks again. It also asks where to
- * send from, as part of a segment may lie in the page cache and part of it in the history.
+ * The parts of a fetch that would wait for a disk. The look-up of a position and the bytes to send are tried on the
+ * reactor without waiting. The threads for cold reads do it when that is refused. Bytes that were in memory when the
+ * answer was made may be gone when their turn to be sent comes: the connection asks again. It also asks where to send
+ * from, as part of a segment may lie in the page cache and part of it in the history.
  */
 #include <errno.h>
 
@@ -173,7 +173,7 @@ static bool is_slice_resident(fetch_state *fetch, const pb_log_slice *slice, int
         return is_in_memory(fetch, slice, length);
     if (was_in_memory(home, slice, end_position))
         return true;
-    /* Of the page cache: the history may not have it for so long. */
+    /* Asks the page cache alone: the history may not have it for so long. */
     if (!pb_cold_reads_in_page_cache(reads_of(fetch), slice, slice->position, ahead_position - slice->position))
         return is_in_memory(fetch, slice, length);
     home->resident[home->next_resident++ % PB_RESIDENT_RANGES] = (pb_resident_range){
@@ -272,8 +272,8 @@ void pb_fetch_copy_cold(fetch_state *fetch)
 
 /* ---- what is being sent ---- */
 
-/* What the connection waits for stays where it is until it has been sent. Where nothing more may stay, the page cache
- * has it, and the kernel may forget it. */
+/* The bytes that the connection waits for stay where they are until they have been sent. Where nothing more may stay,
+ * the page cache has it, and the kernel may forget it. */
 static bool bring_again(pb_cold_read *read)
 {
     fetch_state *fetch = PB_CONTAINER(read, fetch_state, cold);
@@ -322,7 +322,7 @@ static int32_t item_of(const fetch_state *fetch, const pb_output *output)
     return index;
 }
 
-/* From the history, if it is there. What was pinned before has been sent. */
+/* From the history, if it is there. The pieces pinned before have been sent. */
 static const uint8_t *find_in_history(fetch_state *fetch, pb_segment *segment, int64_t position, int64_t *length)
 {
     const uint8_t *bytes = pb_piece_bytes(fetch->pinned, segment, position, length);

@@ -1,6 +1,6 @@
 /*
  * The records of an answer to a Fetch: where each item's come from. Small ones are copied beside the header, because
- * one send is cheaper than two calls. What a tail ring has is copied too, as a ring does not wait for a consumer that
+ * one send is cheaper than two calls. Bytes in a tail ring are copied too, as a ring does not wait for a consumer that
  * does not read. The rest leaves by sendfile.
  *
  * A reactor copies what is in memory. A background thread copies the rest, from the disk if need be. So whatever was
@@ -63,8 +63,9 @@ static int copy_as(fetch_state *fetch, const pb_log_slice *slice, void *copy, in
     return waits ? copy_slice(slice, copy, length) : copy_resident(fetch, slice, copy, length);
 }
 
-/* Where a batch is known to begin, nobody has looked at its header yet. Of a copy that costs nothing, and a client that
- * gets what is no batch cannot go on behind it. Its CRC is the client's to check, as what leaves by sendfile is. */
+/* Where a batch is known to begin, nobody has looked at its header yet. The check costs little on a copy, and a client
+ * that gets bytes which are no batch cannot go on behind them. Its CRC is the client's to check, as what leaves by
+ * sendfile is. */
 static bool begins_with_batch(const uint8_t *copy, int64_t length)
 {
     if (length < PB_BATCH_HEADER_BYTES || copy[PB_BATCH_MAGIC_POSITION] != PB_BATCH_MAGIC)
@@ -111,8 +112,8 @@ static int send_from_file(fetch_item *item)
     return 0;
 }
 
-/* No chunk is to be had. What the file has for good leaves by sendfile. Else one partition of the answer gets a single
- * batch beside the budget, so that its reader gets on, and others their turn when they are asked for again. */
+/* No chunk is to be had. Bytes that are final in the file leave by sendfile. Else one partition of the answer gets a
+ * single batch beside the budget, so that its reader gets on, and others their turn when they are asked for again. */
 static int copy_one_batch(fetch_state *fetch, fetch_item *item, bool waits)
 {
     pb_log_slice *slice = &item->slice;

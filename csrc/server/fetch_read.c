@@ -78,7 +78,7 @@ static void read_entered(fetch_state *fetch, fetch_item *item, int64_t left_byte
     item->found = item->slice.segment != NULL;
 }
 
-/* What a partition that failed is said to have; as Kafka, for OFFSET_OUT_OF_RANGE too. */
+/* The ends told for a partition that failed; as Kafka, for OFFSET_OUT_OF_RANGE too. */
 static const pb_partition_ends no_ends = {.high_watermark = -1, .last_stable_offset = -1, .log_start_offset = -1};
 
 /* 0: the item's ends are known, and pb_partition_leave follows. */

@@ -1,4 +1,4 @@
-/* What follows with a fetcher, and when it sends what. See fetcher.h. */
+/* The partitions that follow with a fetcher, and the time of each request. See fetcher.h. */
 #include "server/fetcher.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@ enum {
     SYNC_LOOK_NS = 2000000, /* how often it is looked whether what somebody else has appended is durable */
 };
 
-/* What another thread asks for. Owner: the task. */
+/* A request of another thread. Owner: the task. */
 typedef struct command {
     pb_task task;
     pb_fetcher *fetcher;     /* retained */

@@ -2,9 +2,9 @@
  * Following: fetchers, each with the partitions that this broker follows from one leader.
  *
  * A fetcher lives on one reactor and does all of its work there, on one connection of its own with one request under
- * way: fetch -> validate -> append (pb_partition_take_fetched) -> when that is written, or with durable acks durable,
- * fetch on. It holds one fetch session at the leader (KIP-227), so that a request names what has changed and no more.
- * Partitions that are not ready (they write, are cut, or wait after an error) are left out meanwhile.
+ * way. It fetches, validates and appends (pb_partition_take_fetched). When that is written, or with durable acks
+ * durable, it fetches on. It holds one fetch session at the leader (KIP-227), so that a request names what has changed
+ * and no more. Partitions that are not ready (they write, are cut, or wait after an error) are left out meanwhile.
  *
  * Names are resolved and logs are cut by background threads. Other threads reach a fetcher by tasks alone.
  *
@@ -70,7 +70,7 @@ enum pb_followed_step {
     PB_FOLLOW_GONE,    /* it follows no more */
 };
 
-/* What a fetch says of a partition. */
+/* The part of a fetch that concerns one partition. */
 typedef struct pb_fetch_position {
     int64_t offset;
     int64_t log_start_offset;
@@ -171,7 +171,7 @@ typedef struct pb_fetcher {
     /* The session. */
     int32_t session_id;
     int32_t session_epoch; /* 0: the next request begins one */
-    /* What follows. */
+    /* The partitions that follow. */
     pb_followed_topics topics;
     pb_link changed; /* READY, and the session has something else of it */
     pb_link absent;  /* in the session, and not READY */

@@ -1,9 +1,9 @@
 /*
- * What an answer to a Fetch brings. The batches stay in the chunk that they came in until they are written.
+ * Handles an answer to a Fetch. The batches stay in the chunk that they came in until they are written.
  *
  * Each is checked before it is appended: whole, magic 2, its CRC, in order, and of no later epoch than the one that is
- * followed (what a deposed leader read for us after it had become one again is not ours). What comes before one that is
- * not sound is taken.
+ * followed. A later epoch would come from a deposed leader that leads again, and is not ours. Batches before an unsound
+ * one are taken.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ typedef struct pb_fetch_answer {
     int pending; /* writings */
 } pb_fetch_answer;
 
-/* What came for one partition. Owner: the answer's arena. */
+/* The batches for one partition. Owner: the answer's arena. */
 typedef struct writing {
     pb_task task; /* home from another thread */
     pb_fetch_answer *answer;
@@ -146,7 +146,7 @@ static void appended(pb_partition_append_op *op, pb_reactor *here)
 
 /* ---- taken apart ---- */
 
-/* What the batches of a partition come to. */
+/* The result of a partition's batches. */
 typedef struct parting {
     pb_fetched fetched;
     writing *writing;
@@ -254,8 +254,9 @@ static bool begin_below(pb_followed *follower, const parting *it)
     return begins;
 }
 
-/* Our log ends inside of the leader's first batch, so it differs, and no epoch has told: a leader forgets those below
- * where its log begins, and may begin lower again after a crash. What is not known to be committed makes way. */
+/* Our log ends inside of the leader's first batch, so it differs, and no epoch has told. A leader forgets epochs below
+ * the start of its log, and may begin lower again after a crash. Records that are not known to be committed make way.
+ * */
 static bool cut_overlap(pb_followed *follower, const parting *it)
 {
     pb_follow_ends ends;
@@ -267,7 +268,7 @@ static bool cut_overlap(pb_followed *follower, const parting *it)
     return true;
 }
 
-/* What could not be queued. */
+/* Refuses the batches that could not be queued. */
 static void refuse_rest(pb_followed *follower, int result)
 {
     if (result == -ESTALE)
@@ -280,7 +281,7 @@ static void refuse_rest(pb_followed *follower, int result)
         pb_followed_delay(follower, pb_fetcher_of(follower)->settings.backoff_ns);
 }
 
-/* What has been queued; how many have not. */
+/* Takes the queued batches; returns the number of those that were not queued. */
 static int count_queued(parting *it, pb_fetcher *fetcher)
 {
     int refused = 0;

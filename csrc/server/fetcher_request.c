@@ -1,4 +1,4 @@
-/* What a fetcher asks its leader. Its home reactor only. */
+/* Makes a fetcher's requests to its leader. Its home reactor only. */
 #include "server/fetcher.h"
 
 #include <string.h>

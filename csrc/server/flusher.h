@@ -1,9 +1,8 @@
 /*
  * Hot logs: background threads that bring what has gathered in their rings to the disk, and make logs hot and cold.
  *
- * A partition is in the queue, or with one of the threads, while something of it is due. Those that are hot are
- * remembered: a log that is written little is flushed by the clock, and one that is not written at all gives its ring
- * to another that is.
+ * A partition is in the queue, or with one of the threads, while something of it is due. Hot logs are remembered. A log
+ * that is written little is flushed by the clock, and one that is not written at all gives its ring to another that is.
  */
 #ifndef PB_SERVER_FLUSHER_H
 #define PB_SERVER_FLUSHER_H

@@ -3,9 +3,9 @@
  *
  * Python sends this broker's heartbeats to its controllers, and hands each that was answered here as well. When the
  * next one is late, a reactor sends the last one again, every interval, on a connection of its own that is kept open
- * for it. So the broker is not fenced because the control loop stands still for a moment; but after `limit_ns` it says
- * nothing more, because a broker whose control loop is dead must be fenced. What is answered says nothing that Python
- * does not hear with the next of its own, and is thrown away.
+ * for it. So the broker is not fenced because the control loop stands still for a moment. But after `limit_ns` it says
+ * nothing more, because a broker whose control loop is dead must be fenced. The answers are thrown away: Python hears
+ * the same with the next of its own.
  */
 #ifndef PB_SERVER_HEARTBEAT_H
 #define PB_SERVER_HEARTBEAT_H

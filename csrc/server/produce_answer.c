@@ -1,7 +1,7 @@
 /*
- * What becomes of the partitions of a Produce, until it is answered: refused, accepted, or on their way, to the disk or
- * to the followers. Those that are written come home from whichever reactor or thread wrote them; for followers nobody
- * waits longer than the client has said. Reactor thread, but for pb_produce_appended.
+ * The way of a Produce's partitions until it is answered: refused, accepted, or on their way to the disk or to the
+ * followers. Those that are written come home from whichever reactor or thread wrote them; for followers nobody waits
+ * longer than the client has said. Reactor thread, but for pb_produce_appended.
  */
 #include "server/produce.h"
 
@@ -145,7 +145,7 @@ static bool keep_names(produce_state *state)
     return true;
 }
 
-/* Followers that are waited for have to be heard: what is written needs its memory of the pool no more. false:
+/* The followers that it waits for have to be heard, and written batches need their memory of the pool no more. false:
  * something is not written yet, or the request holds so much that its chunk counts for it. */
 static bool leave_memory(produce_state *state)
 {

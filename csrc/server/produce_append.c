@@ -1,7 +1,7 @@
 /*
- * Appending what a Produce brings: each batch is validated in place, given the topic's codec if it has another, and
- * queued with its partition, to be written at the end of the turn. Reactor thread. A batch that takes long is handed
- * over to others meanwhile, and the partitions behind it in the request wait for it.
+ * Appends the batches of a Produce. Each is validated in place, given the topic's codec if it has another, and queued
+ * with its partition, to be written at the end of the turn. Reactor thread. A batch that takes long is handed over to
+ * others meanwhile, and the partitions behind it in the request wait for it.
  */
 #include "server/produce.h"
 
@@ -90,7 +90,7 @@ static void fill_append(pb_append *append, const pb_validation *validation, cons
     append->error = 0;
 }
 
-/* Who may write in a transaction. 0, or why not. */
+/* Checks whether the producer may write in a transaction. 0, or the reason against it. */
 static int check_transaction(const produce_state *state, const pb_partition_rules *rules, pb_failure *failure)
 {
     if (pb_slice_is_null(state->in.transactional_id))
@@ -226,7 +226,7 @@ static bool is_admin(const pb_request *request)
     return pb_slice_equal(request->header.client_id, pb_slice_of_text("__admin_client"));
 }
 
-/* What a client is told with that code, where the code alone does not say it. */
+/* The words that a client gets with that code, where the code alone does not tell. */
 static const char *refusal_text(const produce_slot *slot)
 {
     if (slot->guard == 0)

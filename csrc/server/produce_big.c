@@ -1,7 +1,7 @@
 /*
  * A batch that takes too long for a reactor, on its way to the threads of big_batches.h and back.
  *
- * Until it is back nothing else of its request is looked at, and no other request of its connection begins: so batches
+ * Until it is back nothing else of its request is looked at, and no other request of its connection begins. So batches
  * are appended in the order in which the client sent them. Reactor thread, but for `validated`.
  */
 #include <errno.h>

@@ -1,8 +1,8 @@
 /*
  * Where somebody has to vouch for transactional batches (KIP-890), a request with the first ones of a transaction goes
- * to Python before anything of it is appended, see produce_verify.h. What comes of it is said to the log with a guard
- * that was asked for before, so that a verdict about a transaction that has ended meanwhile counts for nothing.
- * Reactor thread, but for pb_produce_verified.
+ * to Python before anything of it is appended, see produce_verify.h. The verdict is told to the log with a guard that
+ * was asked for before. So a verdict about a transaction that has ended meanwhile counts for nothing. Reactor thread,
+ * but for pb_produce_verified.
  */
 #include <errno.h>
 #include <string.h>

@@ -26,7 +26,7 @@ typedef struct pb_produce_verification {
     int16_t *errors; /* Python's verdicts, in the same order */
 } pb_produce_verification;
 
-/* Of a request whose event has come. */
+/* The verification of a request whose event has come. */
 const pb_produce_verification *pb_produce_verification_of(const pb_request *request);
 /* Any thread, once: errors[i] of partition i, 0 or what its producer is told. Where there are fewer than partitions,
  * the rest cannot be verified. */

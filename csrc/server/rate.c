@@ -29,7 +29,8 @@ void pb_rate_add(pb_rate *rate, const pb_rate_window *window, int64_t bytes, int
     sample->last_ms = now_ms;
 }
 
-/* Over how long the samples have been taken; `total_bytes` is what they hold. What is too old is forgotten. */
+/* Over how long the samples have been taken; `total_bytes` is what they hold. Samples that are too old are forgotten.
+ * */
 static int64_t measured_ms(pb_rate *rate, const pb_rate_window *window, int64_t now_ms, int64_t *total_bytes)
 {
     int64_t kept_ms = window->count * window->sample_ms;

@@ -50,14 +50,14 @@ static inline bool pb_request_is_light(const pb_request *request)
     return request->chunk == NULL || request->arena.held_bytes <= request->chunk->capacity;
 }
 /* Nothing of the request that lies in its chunk is needed any more but the client's name: let go of it, so that it
- * receives again. Who waits for others must not keep what these need to be heard; but a request that is not light keeps
- * its chunk, which counts for all of it. true: the chunk is gone. */
+ * receives again. A request that waits for others must not keep the memory that these need to be heard. But a request
+ * that is not light keeps its chunk, which counts for all of it. true: the chunk is gone. */
 bool pb_request_leave_chunk(pb_request *request);
 /* The whole answer is in `writer`: let go of all else, the API's state too. */
 void pb_request_let_go(pb_request *request);
 /* Start the answer: size, response header. The body is written next. */
 void pb_request_begin_answer(pb_request *request);
-/* What fills a gap: a range of a file, or memory that lives as long as the request. */
+/* The filling of a gap: a range of a file, or memory that lives as long as the request. */
 typedef struct pb_gap_filling {
     const uint8_t *data; /* NULL: from the file */
     int file;

@@ -1,10 +1,10 @@
 /*
  * The syncs that durable acks wait for: a few background threads beside the reactors.
  *
- * A partition is in the queue, or with one of the threads, as long as it has something to sync; what it gathers
- * meanwhile goes with its next round, behind the partitions that wait already. A thread takes one partition and syncs
- * its files. When many wait it takes them all and syncs their file system instead, while that has been the faster way:
- * it costs one commit of the journal for all, and has to wait for everybody's dirty pages.
+ * A partition is in the queue, or with one of the threads, as long as it has something to sync. Writes gathered
+ * meanwhile go with its next round, behind the partitions that wait already. A thread takes one partition and syncs its
+ * files. When many wait it takes them all and syncs their file system instead, while that has been the faster way. It
+ * costs one commit of the journal for all, and has to wait for everybody's dirty pages.
  */
 #ifndef PB_SERVER_SYNC_H
 #define PB_SERVER_SYNC_H
@@ -16,9 +16,9 @@
 #define PB_SYNC_FILESYSTEMS 32
 
 /*
- * A log dir as something to sync whole. Its handle is opened before anything there is written, so that no failure
- * of an earlier write escapes it; as it tells a failure once, it is not used again after one. Nor is it where a
- * partition's directory lies on another file system.
+ * A log dir as something to sync whole. Its handle is opened before anything there is written, so that no failure of an
+ * earlier write escapes it. As it tells a failure once, it is not used again after one. Nor is it where a partition's
+ * directory lies on another file system.
  */
 typedef struct pb_sync_filesystem {
     char *path;

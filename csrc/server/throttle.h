@@ -13,8 +13,8 @@ static inline bool pb_throttle_is_on(const pb_request *request)
     return pb_client_quotas_is_on(&request->home->broker->client_quotas);
 }
 
-/* What is in the request is produced, or so many bytes are about to be sent to a consumer: the throttle time of the
- * answer. Above 0, a consumer is to be sent nothing. */
+/* Called when the request's bytes are produced, or so many bytes are about to be sent to a consumer: the throttle time
+ * of the answer. Above 0, a consumer is to be sent nothing. */
 int32_t pb_throttle_produce(pb_request *request);
 int32_t pb_throttle_fetch(pb_request *request, int64_t bytes);
 

@@ -1,8 +1,8 @@
 /*
  * A bounds-checked cursor over a frame that has been received whole, for Kafka's primitive types.
  *
- * Errors stick: the first malformed value sets `error`, moves the cursor to the end and makes this and every later read
- * return zero or empty, so a caller may read a group of fields and look at `error` once. Nothing is copied: slices
+ * Errors stick. The first malformed value sets `error`, moves the cursor to the end, and makes this and every later
+ * read return zero or empty. So a caller may read a group of fields and look at `error` once. Nothing is copied: slices
  * point into the frame and live as long as it does. Runs on the thread that owns the frame; no allocation.
  */
 #ifndef PB_WIRE_READER_H
@@ -228,7 +228,7 @@ static inline pb_slice pb_read_bytes(pb_reader *reader, bool compact, bool nulla
 #define PB_ARRAY_AHEAD_COUNT 1000
 
 /*
- * An array's count and the memory of its first elements. The count is held against the limit, and against what is left
+ * An array's count and the memory of its first elements. The count is checked against the limit, and against the rest
  * of the frame at `least_bytes` per element, before the arena is asked. -1 and *elements NULL for null; 0 after an
  * error. When as many are parsed as there is memory for, pb_array_grow makes more.
  */

@@ -2,7 +2,7 @@
  * Writes Kafka's primitive types into a buffer that grows, or into one that the caller lends.
  *
  * Errors stick: the first one (-ENOMEM, -ENOSPC, -EMSGSIZE, -EINVAL, or a positive Kafka error code) is kept in
- * `error`, later writes do nothing. A records field whose data is NULL but whose length is not 0 leaves a gap: only the
+ * `error`, later writes do nothing. A records field whose data is NULL but whose length is not 0 leaves a gap. Only the
  * length prefix is written, because those bytes leave by sendfile, and the gap's place and length are noted. Runs on
  * the owner's thread.
  */

@@ -47,7 +47,7 @@ def broker_options(command: Command) -> Command:
 
 @contextmanager
 def connected(bootstrap: str, timeout_ms: int = 30_000) -> Iterator[Cluster]:
-    """A cluster to ask. What fails inside ends the command: its text on standard error and exit status 1."""
+    """A cluster to ask. A failure inside ends the command: its text on standard error and exit status 1."""
     from pybroker.client.cluster import Cluster
     from pybroker.client.errors import ClientError
 

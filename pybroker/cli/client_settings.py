@@ -1,4 +1,4 @@
-"""What `pybroker configs` does for users, client ids and addresses: quotas, and of users credentials (SCRAM)."""
+"""The part of `pybroker configs` for users, client ids and addresses: quotas, and credentials of users (SCRAM)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pybroker.client.quotas import Entity, Password, Who
 
 _COLUMNS = [Column("of", "of", fold=True), Column("name", "setting", fold=True), Column("value", "value", fold=True)]
-#: What Kafka's tools take, too.
+#: The bounds of Kafka's tools.
 _ITERATIONS = 4096
 
 

@@ -1,4 +1,4 @@
-"""What commands have in common: how they end, and where a broker is."""
+"""Shared by the commands: how they end, and where a broker is."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def entity_options(command: Command) -> Command:
 
 
 def clients(**options: Any) -> Who | None:
-    """Whose quotas are meant, or None: the settings of a resource. A usage error for what is neither."""
+    """The client whose quotas are meant, or None: the settings of a resource. A usage error for what is neither."""
     from pybroker.client.quotas import EVERY
 
     who: Who = {}

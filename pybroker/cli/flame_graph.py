@@ -1,7 +1,7 @@
 """A flame graph as one SVG file: columns are stacks, their width is the number of samples, the root is at the bottom.
 
-A click on a frame makes it as wide as the picture, a click on the bottom one goes back; the text of a frame that is too
-small to be read is in its tooltip. The file needs nothing but a browser.
+A click on a frame makes it as wide as the picture, and a click on the bottom one goes back. The text of a frame that is
+too narrow is in its tooltip. The file needs nothing but a browser.
 """
 
 from __future__ import annotations

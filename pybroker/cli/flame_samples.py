@@ -1,9 +1,9 @@
 """CPU samples of a running broker: perf's and py-spy's, brought together thread by thread.
 
-perf counts CPU time and sees every thread, with the C functions and the kernel's; py-spy sees what the interpreter
-does, but neither threads of C nor how little of the CPU a thread takes that waits: most of its samples are of an event
-loop in `select`. So a thread has the weight that perf gives it, and so has its waiting. What it is divided into is
-perf's stacks, or py-spy's when the thread runs Python.
+perf counts CPU time and sees every thread, with the C functions and the kernel's. py-spy sees the interpreter's
+functions, but no threads of C. It also hides how little CPU a waiting thread takes: most of its samples are of an event
+loop in `select`. So a thread has the weight that perf gives it, and so has its waiting. It is divided by perf's stacks,
+or by py-spy's when the thread runs Python.
 
 Both run as child processes, at the same time, and write to a temporary directory. Can fail: `SamplingFailed`, with what
 is missing or not allowed.
@@ -44,7 +44,8 @@ class SamplingFailed(Exception):
 
 @dataclass(frozen=True)
 class Sampling:
-    """What to sample. `native`: have py-spy show C functions as well, for which it stops the process each time."""
+    """The process to sample, and how. `native`: have py-spy show C functions as well, for which it stops the process
+    each time."""
 
     pid: int
     seconds: int

@@ -25,7 +25,8 @@ _KINDS = {2: "topics", RESOURCE_BROKER: "brokers", 16: "client-metrics", 32: "gr
 
 
 def read_image(path: Path) -> MetadataImage:
-    """What the log says in the end, or the snapshot. MetadataError, StorageError or OSError says what is wrong."""
+    """The state at the end of the log, or in the snapshot. MetadataError, StorageError or OSError says what is
+    wrong."""
     target = open_target(path)
     if isinstance(target, Path):
         if file_kind(target) is not FileKind.METADATA_SNAPSHOT:
@@ -125,7 +126,7 @@ def _quorum(image: MetadataImage) -> dict[str, Any]:
 
 
 def cluster_id_beside(path: Path) -> str | None:
-    """What meta.properties of the log dir around it says; None without one."""
+    """The cluster id in meta.properties of the log dir around it; None without one."""
     for place in (path, *path.absolute().parents[:2]):
         properties = MetaProperties.read(place) if place.is_dir() else None
         if properties is not None:

@@ -31,7 +31,7 @@ def source_options(command: Command) -> Command:
 
 @contextmanager
 def opened(bootstrap: str, snapshot: Path | None) -> Iterator[Node]:
-    """The root of the tree. What fails, and a path that is not there, ends the command with exit status 1."""
+    """The root of the tree. A failure, and a path that does not exist, end the command with exit status 1."""
     from pybroker.cli.metadata_tree import NoSuchPath
 
     try:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def open_paths(paths: Iterable[str]) -> list[Target]:
-    """What each path is; a usage error (exit status 2) for one that is nothing a broker keeps."""
+    """The kind of each path; a usage error (exit status 2) for one that is nothing a broker keeps."""
     from pybroker.storage.errors import StorageError
     from pybroker.storage.offline.layout import open_target
 
@@ -29,5 +29,5 @@ def open_paths(paths: Iterable[str]) -> list[Target]:
 
 
 def printable(text: str) -> str:
-    """What a terminal takes: names of files may be no text at all."""
+    """A text that a terminal takes: names of files may be no text at all."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

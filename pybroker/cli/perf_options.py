@@ -97,7 +97,7 @@ common_options = _apply(
     ]
 )
 
-#: What batches are made of: `batch_words` takes them.
+#: Options for the contents of batches: `batch_words` takes them.
 batch_options = _apply(
     [
         click.option("--in-flight", type=click.IntRange(1), default=5, show_default=True, help="Per connection."),
@@ -111,7 +111,7 @@ batch_options = _apply(
 
 BATCH_NAMES = ("in_flight", "batch_bytes", "record_bytes", "codec", "acks", "topic_config")
 
-#: What only producers have: `producer_words` takes them.
+#: Options for producers alone: `producer_words` takes them.
 producer_options = _apply(
     [
         click.option("--producers", type=click.IntRange(1), default=1, show_default=True, help="Connections."),
@@ -150,5 +150,5 @@ def producer_words(*, producers: int, rate: float, keys: int, payload_file: Path
 
 
 def producer_facts(payload_file: Path | None) -> dict[str, Any]:
-    """What a producer's result says besides."""
+    """The additional facts in a producer's result."""
     return {"payload_file": payload_file.name} if payload_file else {}

@@ -1,4 +1,4 @@
-"""What every load of `pybroker perf` shares: build its commands, run them, print and save what they measured."""
+"""Shared by every load of `pybroker perf`: build its commands, run them, print and save the figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands of `pybroker profile` have in common: options, reading the configuration, laying out text."""
+"""Shared by the commands of `pybroker profile`: options, reading the configuration, laying out text."""
 
 from __future__ import annotations
 

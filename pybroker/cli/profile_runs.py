@@ -1,4 +1,4 @@
-"""What `pybroker profile measure|tune|limit` have in common: long runs with a bar, and saved measurements."""
+"""Shared by `pybroker profile measure|tune|limit`: long runs with a bar, and saved measurements."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from pybroker.cli.times import iso_text
 
 Headers = list[tuple[str, bytes | None]]
 
-#: Of a record without timestamp.
+#: The timestamp of a record without one.
 NO_TIME = -1
 
 
@@ -50,7 +50,8 @@ def unescape(text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class PlainReader:
-    """What a plain line holds. `key_separator` is None for lines that are values; `null_marker` stands for no value."""
+    """The parts of a plain line to read. `key_separator` is None for lines that are values; `null_marker` stands for no
+    value."""
 
     key_separator: bytes | None = None
     has_headers: bool = False
@@ -91,7 +92,7 @@ class PlainReader:
 
 @dataclass(frozen=True, slots=True)
 class PlainWriter:
-    """What a plain line shows, in this order. `time_text` makes text of a record's time."""
+    """The parts of a plain line to write, in this order. `time_text` makes text of a record's time."""
 
     time_text: Callable[[Record], str] | None = None
     shows_partition: bool = False
@@ -167,7 +168,7 @@ def _as_json(name: str, value: bytes | None) -> dict[str, str | None]:
 
 
 def read_json(line: bytes) -> Record:
-    """What `write_json` makes; a record may have less, but for its value."""
+    """Reads a line of `write_json`; a record may have less, but for its value."""
     try:
         found = json.loads(line)
     except ValueError as error:  # no UTF-8 as well

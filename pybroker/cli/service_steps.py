@@ -1,4 +1,4 @@
-"""What `pybroker service install` and `uninstall` have in common: options, and telling, asking, doing."""
+"""Shared by `pybroker service install` and `uninstall`: options, and telling, asking, doing."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Cluster:
         return self._broker(node).call(request, versions)
 
     def versions(self) -> dict[int, Versions]:
-        """What the broker that was reached first serves: api key → (lowest, highest) version."""
+        """The versions of the broker that was reached first: api key → (lowest, highest) version."""
         return self._broker(ANY_NODE).versions
 
     def retry(self, operation: Callable[[], T]) -> T:
@@ -110,7 +110,7 @@ class Cluster:
             time.sleep(_RETRY_SECONDS)
 
     def metadata(self, topics: Collection[str] | None = ()) -> m.MetadataResponse:
-        """Of these topics, each with an error code of its own; None: of all."""
+        """The metadata of these topics, each with an error code of its own; None: of all."""
         wanted = None if topics is None else [m.MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
         request = m.MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         answer: m.MetadataResponse = self.call(request, versions=_METADATA_VERSIONS)

@@ -15,7 +15,7 @@ _LIST_VERSIONS = (1, 1)
 
 
 class ResourceType(IntEnum):
-    """What has settings."""
+    """The kinds of resources that have settings."""
 
     TOPIC = 2
     BROKER = 4

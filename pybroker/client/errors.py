@@ -1,4 +1,4 @@
-"""What can go wrong between a command and a broker. Every text is written for the person at the terminal."""
+"""The errors between a command and a broker. Every text is written for the person at the terminal."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def _sorted(members: list[Member]) -> tuple[Member, ...]:
 
 
 def _assignment(data: bytes) -> tuple[TopicPartition, ...] | None:
-    """What a ConsumerProtocolAssignment says: a version, then the message."""
+    """The partitions in a ConsumerProtocolAssignment: a version, then the message."""
     if not data:
         return ()
     try:

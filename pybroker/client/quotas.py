@@ -12,7 +12,7 @@ from pybroker.client.cluster import Cluster
 from pybroker.client.errors import check
 from pybroker.protocol import messages as m
 
-#: Of credentials, as the protocol numbers them.
+#: The mechanisms of credentials, as the protocol numbers them.
 MECHANISMS: Mapping[int, str] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 Entity = tuple[tuple[str, str | None], ...]
@@ -35,7 +35,7 @@ _EXACT, _DEFAULT, _ANY = 0, 1, 2
 
 
 class Password(NamedTuple):
-    """Of a user: what a credential is made of, which is all that a broker is told."""
+    """A user's password, from which a credential is made; a broker is told only the credential."""
 
     text: str
     iterations: int
@@ -68,7 +68,7 @@ def describe(cluster: Cluster, who: Who | None = None) -> Quotas:
 
 
 def credentials(cluster: Cluster) -> dict[str, dict[str, int]]:
-    """Of all users that have some: iterations by mechanism."""
+    """The credentials of all users that have some: iterations by mechanism."""
     answer = cluster.call(m.DescribeUserScramCredentialsRequest(users=None))
     check("DescribeUserScramCredentials", answer.error_code, answer.error_message)
     found = {}

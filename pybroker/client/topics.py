@@ -11,7 +11,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 
 NO_LEADER = -1
-# What a broker is asked to choose.
+# A value that leaves the choice to the broker.
 DEFAULT = -1
 _CREATE_VERSIONS = (5, 7)
 _DELETE_VERSIONS = (6, 6)
@@ -75,7 +75,7 @@ def describe(cluster: Cluster, names: Collection[str] | None = None) -> list[Top
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """What the broker made, or would make; DEFAULT where it does not tell."""
+    """The topic that the broker made, or would make; DEFAULT where it does not tell."""
 
     partitions: int
     replication_factor: int

@@ -1,8 +1,8 @@
-"""What would stop pybroker from going on where a stopped broker of Apache Kafka was, by its log dirs. Reads only.
+"""Checks, by its log dirs, whether pybroker can take over from a stopped broker of Apache Kafka. Reads only.
 
-Looks at the dirs' identity, at who has them, at the metadata that the broker had followed, at which partitions lie
-there and in which format they begin, and at its settings if they are given. It does not read the logs: `pybroker log
-check` does. Blocks. Fails with OSError.
+Looks at the dirs' identity, at the processes that hold them and at the metadata the broker had followed. It also looks
+at the partitions there, at the format they begin in, and at the broker's settings if given. It does not read the logs:
+`pybroker log check` does. Blocks. Fails with OSError.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pybroker.storage.offline.layout import LogDirFiles
 
 
 def examine_adoption(log_dirs: Sequence[Path], server_properties: Path | None = None) -> list[Finding]:
-    """What is wrong with these log dirs, all of them one broker's, and with its server.properties."""
+    """The faults of these log dirs, all of one broker, and of its server.properties."""
     found: list[Finding] = []
     properties: dict[Path, MetaProperties] = {}
     for path, identity in log_dir_checks.identified(log_dirs, found):

@@ -1,6 +1,6 @@
 """Log dirs of Apache Kafka's controllers that begin with metadata that there is already: a snapshot, and no log yet.
 
-They look as though each voter had just fetched the snapshot of a leader. Whoever is elected goes on from its end.
+They look as though each voter had just fetched the snapshot of a leader. Any elected controller goes on from its end.
 Blocks on the disk. Fails with OSError; MetadataError when what was written is not what was to be written.
 """
 
@@ -30,7 +30,7 @@ from pybroker.storage.offline.layout import PartitionFiles
 
 LISTENER = "CONTROLLER"
 _KRAFT_VERSIONS = (0, 1)
-#: Of an image, what must be read as it was written.
+#: The parts of an image that must read back as they were written.
 _PARTS = (
     "provenance",
     "feature_levels",

@@ -1,4 +1,4 @@
-"""What can go wrong with a local cluster. Every text is written for the person at the terminal."""
+"""The errors of a local cluster. Every text is written for the person at the terminal."""
 
 
 class ClusterError(RuntimeError):

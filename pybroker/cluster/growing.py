@@ -1,7 +1,7 @@
 """From one broker to a cluster: its metadata become those of Apache Kafka's controllers, and it one of their brokers.
 
-The broker is stopped. Everything new is written beside it, read again, and put in place at once; the metadata log
-leaves the broker's log dir last, when a copy of it is kept: with that copy back in its place, nothing has happened.
+The broker is stopped. Everything new is written beside it, read again, and put in place at once. The metadata log
+leaves the broker's log dir last, after a copy of it is kept. With that copy back in its place, nothing has happened.
 Blocks on the disk. Fails with `ClusterError`, `StorageError`, `MetadataError` or OSError.
 """
 
@@ -43,8 +43,8 @@ _OWN_PREFIX = "pybroker."
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """What was written. `controllers` has the server.properties of each by node id, its log dir is beside it; `kept`
-    is the metadata log that the broker had."""
+    """The directories that were written. `controllers` has the server.properties of each by node id, its log dir is
+    beside it; `kept` is the metadata log that the broker had."""
 
     cluster_id: str
     controllers: dict[int, Path]
@@ -54,7 +54,7 @@ class Grown:
 
 
 def examine_growth(config: BrokerConfig, controllers: Sequence[ControllerNode]) -> list[Finding]:
-    """What keeps that broker from becoming one of a cluster, and what to know beforehand. Errors are in the way."""
+    """The obstacles to making that broker part of a cluster, and what to know beforehand. Errors are in the way."""
     found: list[Finding] = []
     properties = dict(log_dir_checks.identified(log_dir_checks.of_broker(config), found))
     for path in config.log_dirs if properties else ():
@@ -177,8 +177,8 @@ def _own_settings(image: MetadataImage) -> Iterator[Finding]:
 
 
 def grow(config: BrokerConfig, controllers: Sequence[ControllerNode], output: Path, now_ms: int) -> Grown:
-    """Make the log dirs of the controllers below `output`, which must not be there, with the settings of every node,
-    and take the metadata log out of the broker's log dir. `examine_growth` has found no errors."""
+    """Makes the log dirs of the controllers below `output`, which must not exist yet, with the settings of every node.
+    Takes the metadata log out of the broker's log dir. `examine_growth` has found no errors."""
     assert controllers
     output = output.absolute()
     if output.exists():
@@ -218,7 +218,7 @@ def _make_durably(directory: Path) -> None:
 
 
 def own_identity(config: BrokerConfig) -> MetaProperties:
-    """Whose the directory of the broker's metadata is."""
+    """The identity of the broker that owns the metadata directory."""
     properties = MetaProperties.read(config.metadata_log_dir)
     if properties is None:
         raise ClusterError(f"{config.metadata_log_dir} has no meta.properties")

@@ -8,7 +8,7 @@ from pybroker.cluster.controller_dirs import LISTENER, ControllerNode
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.definition import split_list
 
-#: What controllers read of that which the broker was given.
+#: The broker's settings that controllers read as well.
 _CONTROLLERS_TOO = (
     "broker.session.timeout.ms",
     "default.replication.factor",
@@ -16,7 +16,7 @@ _CONTROLLERS_TOO = (
     "num.partitions",
     "unclean.leader.election.enable",
 )
-#: Of a node that keeps its own metadata; and other names of node.id.
+#: Settings of a node that keeps its own metadata, and other names of node.id.
 _LEFT_OUT = frozenset(
     {"broker.id", "controller.quorum.voters", "controller.quorum.bootstrap.servers", "metadata.log.dir"}
 )
@@ -61,7 +61,7 @@ def broker_properties(config: BrokerConfig, bootstrap: str) -> dict[str, str]:
 
 
 def _name(item: str) -> str:
-    """Of the listener in an item of a list."""
+    """The name of the listener in an item of a list."""
     return item.partition(":")[0].strip().upper()
 
 

@@ -1,7 +1,7 @@
 """The metadata of a stopped cluster as its next controllers shall find them: all that there was, led by others. Pure.
 
-What comes out is a snapshot in a later epoch and at a later offset than the log that it was made from. So nobody takes
-that log for the beginning of what follows, whatever it has of it.
+The result is a snapshot in a later epoch and at a later offset than the log that it was made from. So nobody takes that
+log for the beginning of what follows, whatever it has of it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _fencing(image: MetadataImage) -> Iterator[VersionedRecord]:
 
 
 def _eligible_leaders(image: MetadataImage, min_insync_replicas: int) -> Iterator[VersionedRecord]:
-    """What Apache Kafka's controller writes when that feature is finalised."""
+    """The records that Apache Kafka's controller writes when that feature is finalised."""
     level = m.FeatureLevelRecord(
         name=features.ELIGIBLE_LEADER_REPLICAS_VERSION, feature_level=_ELIGIBLE_LEADER_REPLICAS
     )

@@ -62,8 +62,8 @@ def _program(name: str, package: str) -> str:
     return path
 
 
-# What Kafka's own distribution holds for a broker and its tools. The tools jar pulls in Connect's runtime; its REST
-# stack is a hundred jars nobody starts here, but leaving it out would mean a list of exclusions to maintain.
+# The parts of Kafka's own distribution that a broker and its tools need. The tools jar pulls in Connect's runtime; its
+# REST stack is a hundred jars nobody starts here, but leaving it out would mean a list of exclusions to maintain.
 def _artifacts(version: str) -> tuple[Artifact, ...]:
     log4j = ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4")
     kafka = (

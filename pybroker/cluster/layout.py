@@ -1,4 +1,4 @@
-"""What a local cluster consists of: nodes with their addresses. Kept in one JSON file, with the processes that run.
+"""The nodes of a local cluster, with their addresses. Kept in one JSON file, with the processes that run.
 
 Pure but for `ClusterFile`, which reads and replaces that file. Fails with `ClusterError` for a file that is none.
 """
@@ -25,7 +25,7 @@ FIRST_CONTROLLER_ID = 100
 
 
 class NodeKind(StrEnum):
-    """What runs as a node; controllers are always Apache Kafka's."""
+    """The kind of a node; controllers are always Apache Kafka's."""
 
     BROKER = "broker"
     JVM_BROKER = "jvm-broker"
@@ -45,7 +45,7 @@ class Node:
 
     @property
     def is_broker(self) -> bool:
-        """Of either kind."""
+        """Brokers of either kind count."""
         return self.kind is not NodeKind.CONTROLLER
 
     @property
@@ -67,7 +67,7 @@ class Layout:
 
     @property
     def brokers(self) -> list[Node]:
-        """Of either kind."""
+        """Brokers of either kind count."""
         return [node for node in self.nodes if node.is_broker]
 
     @property

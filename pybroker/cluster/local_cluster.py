@@ -41,7 +41,7 @@ class LocalCluster:
     def __init__(self, directory: Path, layout: Layout, processes: Mapping[int, NodeProcess]) -> None:
         self.directory = directory
         self.layout = layout
-        #: What nodes get into their environments, by node id, when this object starts them.
+        #: Additional environment variables by node id, for nodes that this object starts.
         self.environments: dict[int, dict[str, str]] = {}
         self.jvm = Jvm()
         self._file = ClusterFile(directory)
@@ -103,7 +103,7 @@ class LocalCluster:
         return self.node_directory(node_id) / "data"
 
     def output_path(self, node_id: int) -> Path:
-        """What it wrote."""
+        """The file with the node's output."""
         return self.node_directory(node_id) / "output.log"
 
     def state(self, node_id: int) -> str:
@@ -112,7 +112,7 @@ class LocalCluster:
         return "ended" if process is None else process.state()
 
     def process_id(self, node_id: int) -> int | None:
-        """Of a node that runs or is paused."""
+        """The process id of a node that runs or is paused."""
         return None if self.state(node_id) == "ended" else self._processes[node_id].name.pid
 
     def start(self, node_id: int) -> None:
@@ -178,8 +178,8 @@ class LocalCluster:
     # --- all of them ------------------------------------------------------------------------------------------------
 
     def up(self, timeout_seconds: float = READY_SECONDS) -> None:
-        """Start what does not run, and return when every broker is unfenced and serves. What was started is killed if
-        that fails."""
+        """Start what does not run, and return when every broker is unfenced and serves. If that fails, the nodes that
+        were started are killed."""
         network = self.layout.network
         if network is not None and not network.exists():
             network.create(len(self.layout.nodes))

@@ -1,5 +1,5 @@
-"""Findings about the log dirs of a broker that is to become another's, or another kind of node: whose they are, who has
-them, how they were left, and what lies in them. Reads only. Blocks. Fails with OSError.
+"""Findings about the log dirs of a broker that becomes another's, or another kind of node: their owner, the processes
+that hold them, the state they were left in, and their contents. Reads only. Blocks. Fails with OSError.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def identified(paths: Iterable[Path], found: list[Finding]) -> Iterator[tuple[Pa
 
 
 def identity(path: Path, found: list[Finding]) -> MetaProperties | None:
-    """Whose dir that is; None, and a finding, when nothing says so."""
+    """The identity in that dir; None, with a finding, when nothing tells it."""
     why = "nothing says which broker it is"
     try:
         properties = MetaProperties.read(path) if path.is_dir() else None

@@ -40,7 +40,8 @@ _TIERED = "remote.storage.enable"
 def replayed(
     partitions: Sequence[PartitionFiles], properties: dict[Path, MetaProperties], found: list[Finding]
 ) -> Replayed | None:
-    """What the metadata log says; None, and a finding, when there is none, or it cannot be followed."""
+    """The state that the metadata log describes; None, with a finding, when there is no log or it cannot be
+    followed."""
     logs = [partition for partition in partitions if partition.is_metadata_log]
     if not logs and any(each.version == 0 for each in properties.values()):
         found.append(
@@ -221,7 +222,7 @@ def lost_replicas(image: MetadataImage, node_id: int, properties: dict[Path, Met
 
 
 def dynamic_settings(image: MetadataImage, node_id: int) -> Iterator[Finding]:
-    """What was set with kafka-configs.sh, for this broker or for all, that pybroker does not heed."""
+    """The settings made with kafka-configs.sh, for this broker or for all, that pybroker does not heed."""
     given = {**image.config(RESOURCE_BROKER, ""), **image.config(RESOURCE_BROKER, str(node_id))}
     idle = []
     for name in sorted(given):
@@ -255,7 +256,7 @@ def topic_settings(image: MetadataImage, partitions: Sequence[PartitionFiles]) -
 
 
 def without_effect(image: MetadataImage) -> Iterator[Finding]:
-    """What the cluster keeps that has no effect on a broker of pybroker."""
+    """The parts of the cluster's metadata that have no effect on a broker of pybroker."""
     for kind in sorted({str(key[0]) for key in image.retained}):
         what, why = _NOT_SERVED.get(kind, (f"{kind}s", "they have no effect on this broker"))
         yield _not_served(what, why)

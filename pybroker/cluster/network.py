@@ -48,7 +48,7 @@ class Network:
         return f"{self.bridge}-{index}"
 
     def command_prefix(self, index: int) -> list[str]:
-        """What runs a command in it; the process id is that of the command."""
+        """The words in front of a command that runs it in the namespace; the process id is that of the command."""
         return [_program("ip", "iproute2"), "netns", "exec", self.namespace(index)]
 
     def exists(self) -> bool:

@@ -1,7 +1,7 @@
 """A process that outlives who started it: known by its id and the time of its start, signalled through a pidfd.
 
-Any thread. What belongs to somebody else by now counts as ended. Fails with `ClusterError` for a process of another
-user.
+Any thread. A process id that belongs to another process by now counts as ended. Fails with `ClusterError` for a process
+of another user.
 """
 
 from __future__ import annotations

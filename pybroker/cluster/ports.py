@@ -6,7 +6,7 @@ import os
 import socket
 from collections import deque
 
-#: Of the ports that were drawn last; their children listen on them by the time they leave.
+#: Keeps the ports that were drawn last. Their children listen on them by the time they drop out.
 _RESERVATION_COUNT = 64
 _reservations: deque[int] = deque()
 
@@ -14,8 +14,8 @@ _reservations: deque[int] = deque()
 def free_port() -> int:
     """A loopback TCP port nobody listens on now.
 
-    It is drawn below the kernel's ephemeral range, so that no outgoing connection takes it before the child binds it,
-    and is given to no other caller, of any process of this machine, before some tens more were drawn here.
+    The port is below the kernel's ephemeral range, so no outgoing connection takes it before the child binds it. No
+    other caller on this machine gets it until some tens more were drawn.
     """
     while True:
         port = 12_000 + int.from_bytes(os.urandom(2), "big") % 20_000

@@ -16,7 +16,7 @@ _NO_LEADER = -1
 
 @dataclass(frozen=True, slots=True)
 class QuorumState:
-    """What a controller says of the quorum: who leads it, in which epoch, and up to where it has agreed."""
+    """A controller's view of the quorum: its leader, its epoch, and the offset up to which it has agreed."""
 
     leader_id: int
     leader_epoch: int
@@ -33,7 +33,7 @@ def brokers_seen_by(node: Node) -> set[int] | None:
 
 
 def what_is_missing(layout: Layout) -> str | None:
-    """What is to come until every broker is unfenced, serves, and knows of all others; None when all is there."""
+    """Describes what is missing until every broker is unfenced, serves, and knows all others; None when nothing is."""
     expected = {node.node_id for node in layout.brokers}
     for node in layout.brokers:
         seen = brokers_seen_by(node)

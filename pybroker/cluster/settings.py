@@ -41,7 +41,7 @@ RELEASES: Mapping[str, Release] = {
 }
 CONTROLLER_LISTENER = "CONTROLLER"
 
-#: Of `__transaction_state`, whose partitions a transactional id is hashed to.
+#: The partitions of `__transaction_state`, to which transactional ids are hashed.
 TRANSACTION_PARTITIONS = 4
 _OFFSETS_PARTITIONS = 4
 _MOST_REPLICAS = 3

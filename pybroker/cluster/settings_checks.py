@@ -1,6 +1,6 @@
 """Findings about the server.properties with which a broker of Apache Kafka ran, for one of pybroker in its place.
 
-Reads the file. What `pybroker config check` says of it is part of the answer.
+Reads the file. The answer includes the findings of `pybroker config check`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pybroker.storage.meta_properties import MetaProperties
 
 
 def settings(path: Path, properties: dict[Path, MetaProperties]) -> Iterator[Finding]:
-    """What is wrong with the file itself, and with it beside these log dirs."""
+    """The faults of the file itself, and of the file beside these log dirs."""
     idle: list[str] = []
     for each in check(path):
         place = f"{each.source}:{each.line}" if each.line is not None else str(path)

@@ -28,8 +28,8 @@ from pybroker.storage.offline.layout import LogDirFiles, PartitionFiles
 
 
 def examine_shrinking(config: BrokerConfig, controller_dirs: Sequence[Path]) -> list[Finding]:
-    """What keeps the broker of these settings, which are those of one alone, from going on alone. `controller_dirs` are
-    log dirs of more than half of the voters."""
+    """The obstacles to running the broker of these settings, those of a single broker, on its own. `controller_dirs`
+    are log dirs of more than half of the voters."""
     found: list[Finding] = []
     directories = [*log_dir_checks.of_broker(config), *controller_dirs]
     properties = dict(log_dir_checks.identified(directories, found))
@@ -52,7 +52,8 @@ def examine_shrinking(config: BrokerConfig, controller_dirs: Sequence[Path]) -> 
 
 
 def _committed(controller_dirs: Sequence[Path]) -> Replayed:
-    """What that controller has which would be elected: of more than half of them it has all that was committed."""
+    """The state of the controller that would be elected: among more than half of them, its log holds every committed
+    record."""
     return newest(PartitionFiles.of(path / PARTITION_DIRECTORY) for path in controller_dirs)
 
 
@@ -139,7 +140,7 @@ def shrink(config: BrokerConfig, controller_dirs: Sequence[Path], now_ms: int) -
         listener = config.controller_listener
         voter = voter_of(config.node_id, identity.directory_id, listener.name, listener.host, listener.port)
         target = directory / PARTITION_DIRECTORY
-        # What a crash leaves of it is removed by the next start of any broker.
+        # The next start of any broker removes the leftovers of a crash.
         scratch = set_aside_name(target)
         write_metadata_log(scratch, to_single(before, voter, now_ms), [config.node_id], now_ms)
         os.rename(scratch, target)

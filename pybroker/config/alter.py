@@ -1,7 +1,7 @@
 """Changes of topic and broker configurations: what AlterConfigs, IncrementalAlterConfigs and CreateTopics accept.
 
-Pure functions from the present overrides and a request to the changes that the metadata log should record. What can
-fail: InvalidAlteration, with the error code of Kafka's protocol.
+Pure functions from the present overrides and a request to the changes that the metadata log should record. Failures:
+InvalidAlteration, with the error code of Kafka's protocol.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _THREAD_COUNTS = (
 
 
 class AlterOperation(enum.IntEnum):
-    """What to do with a key (KIP-339)."""
+    """The operation on a key (KIP-339)."""
 
     SET = 0
     DELETE = 1
@@ -154,7 +154,8 @@ def _apply(
 
 
 def _edit_list(key: ConfigKey | None, present: str | None, alteration: ConfigAlteration) -> str:
-    """The list after APPEND or SUBTRACT. What is not set starts from Kafka's default, not from server.properties."""
+    """The list after APPEND or SUBTRACT. A key that is not set starts from Kafka's default, not from
+    server.properties."""
     if key is None or key.type is not ConfigType.LIST:
         what = AlterOperation(alteration.operation).name
         raise InvalidAlteration(

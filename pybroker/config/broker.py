@@ -1,7 +1,7 @@
 """The broker's configuration: server.properties, command line overrides, and dynamic values on top.
 
-A BrokerConfig is a value: a change makes a new one, so any thread may read the one it holds. What can fail: ConfigError
-for a file that cannot be read, a value that is not accepted, or values that contradict each other.
+A BrokerConfig is a value: a change makes a new one, so any thread may read the one it holds. Failures: ConfigError for
+a file that cannot be read, a value that is not accepted, or values that contradict each other.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class BrokerConfig(ConfigValues):
     origins: Mapping[str, str] = field(default_factory=dict)
     dynamic_default: Mapping[str, str] = field(default_factory=dict)
     dynamic_broker: Mapping[str, str] = field(default_factory=dict)
-    #: What the operator should be told once, in plain words.
+    #: Warnings for the operator, told once, in plain words.
     warnings: tuple[str, ...] = ()
     _values: Mapping[str, ConfigValue] = field(init=False, repr=False)
     #: Where clients connect; the controller's listeners are not among them.
     listeners: tuple[Listener, ...] = field(init=False)
-    #: What clients are told to use; a host is empty where `listeners` has none either.
+    #: The addresses that clients are told to use; a host is empty where `listeners` has none either.
     advertised_listeners: tuple[Listener, ...] = field(init=False)
     #: The endpoint recorded for this node's controller.
     controller_listener: Listener = field(init=False)

@@ -1,7 +1,7 @@
 """`check`: everything that is wrong with, or worth saying about, a server.properties, each at its place.
 
 A start stops at the first error. Here what an error names is taken out and the rest is looked at again, until nothing
-is left to complain about. Reads the file; keeps nothing. What can fail is in the findings.
+is left to complain about. Reads the file; keeps nothing. Failures are among the findings.
 """
 
 from __future__ import annotations

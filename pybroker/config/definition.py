@@ -1,7 +1,7 @@
-"""What a configuration key is: type, default, accepted values, and how its text is parsed and formatted as Kafka does.
+"""A configuration key: type, default, accepted values, and how its text is parsed and formatted as Kafka does.
 
-Pure values without threads or I/O. What can fail: ConfigError, whose message says where the value came from, the key,
-the value and what is accepted.
+Pure values without threads or I/O. Failures: ConfigError, whose message names the value's source, the key, the value
+and the accepted values.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ _DOUBLE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 #: As Kafka's ConfigTransformer has it.
 _PROVIDED = re.compile(r"\$\{[^}]*:[^}]*\}")
 NO_PROVIDERS = "A ${provider:…} is looked up by config.providers, which are not served: write the value itself"
-#: What Java's String.trim takes off: the space and every control character before it.
+#: The characters that Java's String.trim takes off: the space and every control character before it.
 _BLANKS = "".join(map(chr, range(33)))
 _SHOWN_CHARS = 100
 _UNITS = (("bytes", "bytes"), ("ms", "milliseconds"), ("millis", "milliseconds"), ("seconds", "seconds"),
@@ -240,7 +240,7 @@ class ConfigKey:
 
     @property
     def accepted(self) -> str:
-        """What values the key takes, in words."""
+        """The values that the key takes, in words."""
         if self.type in _BITS:
             return self._accepted_integers()
         if self.validator is None:

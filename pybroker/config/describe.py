@@ -1,4 +1,4 @@
-"""What DescribeConfigs tells about topics and brokers: value, source and synonyms of each key, in Kafka's order.
+"""DescribeConfigs' description of topics and brokers: value, source and synonyms of each key, in Kafka's order.
 
 Pure functions. Nothing secret leaves: the value of a password, or of a key that nobody knows, is None.
 """

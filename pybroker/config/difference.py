@@ -1,4 +1,4 @@
-"""What a configuration has otherwise than the defaults. Pure functions; nothing secret leaves."""
+"""The differences between a configuration and the defaults. Pure functions; nothing secret leaves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Values from files and metadata of older Kafkas: one below a bound that Kafka has raised since counts as the bound.
 
 Kafka raised bounds of settings in 3.x and 4.x, several with KIP-1030. A new value has to keep today's bound; one that
-an older Kafka took must not end a start. Pure. What can fail: ConfigError, for what no Kafka took.
+an older Kafka took must not end a start. Pure. Failures: ConfigError, for values that no Kafka took.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def parse_kept(key: ConfigKey, text: str, where: str = "") -> tuple[ConfigValue,
 
 
 def raised_text(key: ConfigKey, text: str) -> str:
-    """What to tell of a text that is kept: "" unless its value is raised."""
+    """The notice about a text that is kept: "" unless its value is raised."""
     try:
         return parse_kept(key, text)[1]
     except ConfigError:

@@ -1,7 +1,7 @@
 """Listener settings as values: `listeners`, `advertised.listeners` and `listener.security.protocol.map`.
 
-Pure functions. What can fail: ConfigError for text that is no listener, a name or port used twice, a name without a
-security protocol, or a protocol that is not served.
+Pure functions. Failures: ConfigError for text that is no listener, a name or port used twice, a name without a security
+protocol, or a protocol that is not served.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the settings of a server.properties have to be told that are no errors: old names, dead keys, misspelt ones.
+"""Notices about the settings of a server.properties that are no errors: old names, dead keys, misspelt ones.
 
 Pure functions over the settings as they were given. Each notice is said once, at start and by `pybroker config check`.
 """
@@ -19,11 +19,11 @@ from pybroker.config.keys.topic import TOPIC_KEYS
 from pybroker.config.support import Support, support_of
 from pybroker.values import Value
 
-#: What broker.id says when the number was to be made up by the broker.
+#: The value of broker.id that lets the broker make the number up.
 GENERATED_ID = "-1"
 
 _TOPIC_NAMES = frozenset(key.name for key in TOPIC_KEYS)
-#: Of keys that say the same thing the first one that is set counts.
+#: Among keys with the same meaning the first one that is set counts.
 _OVERRIDING = (
     ("log.dirs", "log.dir"),
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
@@ -36,7 +36,7 @@ _HANDED_ON = ("config.providers.", "rlmm.config.", "rsm.config.")
 
 
 class NoticeKind(enum.Enum):
-    """What a notice is about. The first eight want something done, the others are worth knowing."""
+    """The subject of a notice. The first eight want something done, the others are worth knowing."""
 
     REPEATED = "repeated"
     ENCODING = "encoding"
@@ -79,7 +79,7 @@ class Notice(Value):
 
 
 def notices_of(static: Mapping[str, str], origins: Mapping[str, str]) -> list[Notice]:
-    """What there is to say of each key, in the order in which they were given."""
+    """The notices about each key, in the order in which the keys were given."""
     overridden = {
         name: strongest
         for names in _OVERRIDING
@@ -169,7 +169,7 @@ def _about_broker_id(static: Mapping[str, str]) -> tuple[NoticeKind, str] | None
 
 
 def _obituary(retired: RetiredKey, static: Mapping[str, str]) -> str:
-    """What became of the key, and what to write for it."""
+    """The fate of the key, and the key to write instead."""
     text = f"{retired.name} is without effect (Kafka had it until {retired.until}): {retired.fate}"
     present = [name for name in retired.replacements if name in static]
     if present:

@@ -1,10 +1,10 @@
 r"""Reads and writes Java `.properties` text, the format of `server.properties`.
 
 Reading runs once at start on the main thread and keeps nothing. The grammar is the one that `java.util.Properties.load`
-documents: `#` and `!` comments, `=`, `:` or white space between key and value, a backslash at the end of a line to go
-on with the next one, and the escapes `\t \n \r \f \uXXXX`. Bytes are ISO 8859-1, as Java reads them. A file that begins
-with a byte order mark is what the mark says instead, since editors put it there for UTF-8 and UTF-16. What can fail: an
-unfinished `\uXXXX` escape, bytes that do not keep what their byte order mark promises.
+documents. `#` and `!` begin comments. `=`, `:` or white space stands between key and value. A backslash at the end of a
+line continues it. The escapes are `\t \n \r \f \uXXXX`. Bytes are ISO 8859-1, as Java reads them. A file that begins
+with a byte order mark is what the mark says instead, since editors put it there for UTF-8 and UTF-16. Failures: an
+unfinished `\uXXXX` escape, and bytes that contradict their byte order mark.
 """
 
 from __future__ import annotations

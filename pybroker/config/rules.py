@@ -1,6 +1,6 @@
 """Rules that tie several broker settings together: which listeners result, and which values contradict each other.
 
-Pure functions over a BrokerConfig. What can fail: ConfigError, which names the settings and what to change.
+Pure functions over a BrokerConfig. Failures: ConfigError, which names the settings and the necessary change.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _check_roles(config: BrokerConfig) -> None:
 
 
 def _check_joining(config: BrokerConfig, voter_ids: list[int]) -> None:
-    """What a broker needs that joins the controllers of others."""
+    """The needs of a broker that joins the controllers of others."""
     servers = config.get_list("controller.quorum.bootstrap.servers")
     if not servers and not voter_ids:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""What becomes of each of Kafka's settings here: it has its effect, it is accepted without one, or it is refused.
+"""The standing of each of Kafka's settings here: it has its effect, it is accepted without one, or it is refused.
 
 `support_of` answers for any key, with the reason where the answer is not plainly yes. Values alone.
 """
@@ -14,7 +14,7 @@ from pybroker.values import Value
 
 
 class Support(enum.Enum):
-    """What setting a key does."""
+    """The effect of setting a key."""
 
     SUPPORTED = "supported"
     NO_EFFECT = "no effect"
@@ -22,7 +22,7 @@ class Support(enum.Enum):
 
 
 class Standing(Value):
-    """What becomes of a key. `reason` says why it is not, or not wholly, supported; empty otherwise."""
+    """The standing of a key. `reason` says why it is not, or not wholly, supported; empty otherwise."""
 
     support: Support
     reason: str
@@ -41,7 +41,7 @@ def _no_java(consequence: str) -> Refusal:
     return Refusal("", reason, "remove the setting if that is meant")
 
 
-#: Whoever sets one of these relies on it, so the broker does not start as though it were in force.
+#: A user who sets one of these relies on it, so the broker does not start as though it were in force.
 REFUSALS: Mapping[str, Refusal] = {
     "authorizer.class.name": Refusal(
         "",
@@ -68,7 +68,7 @@ TOPIC_REFUSALS: Mapping[str, Refusal] = {
 
 _LISTENERS = "PLAINTEXT is the one security protocol that is served; a listener of another one is refused."
 
-#: What of a supported key is not.
+#: The unsupported parts of supported keys.
 _LIMITS: Mapping[str, str] = {
     "broker.id": "Taken as node.id; -1 is taken as not set.",
     "controller.quorum.voters": "The controllers to join, or this node alone when it keeps its own metadata.",
@@ -172,7 +172,7 @@ _IDLE: Mapping[str, str] = {
 
 
 def support_of(key: ConfigKey) -> Standing:
-    """What becomes of `key`; one with the prefix of a listener goes by its base."""
+    """The standing of `key`; one with the prefix of a listener goes by its base."""
     refusal = REFUSALS.get(key.name) or TOPIC_REFUSALS.get(key.name)
     if refusal is not None:
         but = f"Refused unless it is {refusal.accepted}" if refusal.accepted else "Refused when it is set"

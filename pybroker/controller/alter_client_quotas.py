@@ -27,7 +27,7 @@ from pybroker.metadata.records import VersionedRecord
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 
-#: Of a fraction that is taken for none.
+#: The largest fraction that is taken for none.
 _TOLERANCE = 1e-6
 
 
@@ -46,7 +46,7 @@ def _whole(largest: int) -> Callable[[float], str | None]:
     return judge
 
 
-# What is wrong with a value, in words, by key.
+# The fault of a value, in words, by key.
 _Rules = Mapping[str, Callable[[float], str | None]]
 _CLIENT_RULES: _Rules = {
     PRODUCER_BYTE_RATE: _whole(2**63 - 1),

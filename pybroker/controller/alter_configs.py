@@ -62,7 +62,7 @@ def _alter(
             changes = edit(state, resource, current)
             eligible_leaders.check_alteration(state.image, kind, name, changes)
             if kind == RESOURCE_BROKER:
-                # What comes behind it in the request is checked with it.
+                # The alterations behind it in the request are checked with it.
                 state = state.replace(config=_with_changes(state.config, name, current, changes))
             records += [
                 VersionedRecord(m.ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value), 0)

@@ -12,8 +12,8 @@ def auto_create_request(config: BrokerConfig, names: list[str], broker_count: in
     broker's defaults.
 
     The replication factor of an internal topic is capped to `broker_count` where the broker has no others beside it: a
-    lone broker can serve groups out of the box. Of a cluster those are just the first to have started, and the topic
-    would keep so few replicas: as in Kafka, it waits for the others.
+    lone broker can serve groups out of the box. In a cluster these are just the first brokers to have started, and the
+    topic would keep so few replicas. So it waits for the others, as in Kafka.
     """
     return m.CreateTopicsRequest(topics=[_topic(config, name, broker_count) for name in names])
 

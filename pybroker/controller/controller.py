@@ -1,11 +1,12 @@
 """`Controller`: drives the pure operations against the metadata log. Runs on the asyncio loop, which owns all its
 state.
 
-An operation sees the newest accepted image. Its records are replayed into the next image first (what cannot be replayed
-is never written), then appended; when they are durable the image is published, and only then its response leaves. So
-operations overlap, and one sync serves many. Many records are replayed and encoded in slices of the loop: meanwhile
-nothing else is accepted, and everybody sees the image before. When the log fails, nothing accepted but not durable is
-ever published, every operation raises `MetadataLogError`, and `on_failure` is called once: the broker must stop.
+An operation sees the newest accepted image. Its records are replayed into the next image first, so that a record which
+cannot be replayed is never written. Then they are appended. When they are durable the image is published, and only then
+its response leaves. So operations overlap, and one sync serves many. Many records are replayed and encoded in slices of
+the loop: meanwhile nothing else is accepted, and everybody sees the image before. When the log fails, nothing accepted
+but not durable is ever published, every operation raises `MetadataLogError`, and `on_failure` is called once: the
+broker must stop.
 """
 
 from __future__ import annotations
@@ -205,8 +206,8 @@ class Controller:
     ) -> int:
         """Register this broker, whose replicas lie in `placements`, and elect it where it can lead: its broker epoch.
 
-        What the metadata says of its leadership before that is of an earlier life: `before_leading` is called when that
-        is over.
+        Until then the metadata still describes the leadership of this broker's previous incarnation: `before_leading`
+        is called when that is over.
         """
         before_leading()
         # First, so that a log which was carried to another dir while nobody ran has a leader.

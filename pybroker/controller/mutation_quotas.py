@@ -1,6 +1,6 @@
 """How many partitions clients may create and delete per second (KIP-599): buckets that fill at
-`controller_mutation_rate` and hold what all windows of `controller.quota.window.num` bring. Who finds one empty has to
-wait; the last to take from it may take more than it holds. On the asyncio loop.
+`controller_mutation_rate` and hold what all windows of `controller.quota.window.num` bring. A client that finds one
+empty has to wait; the last to take from it may take more than it holds. On the asyncio loop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STRICT_SINCE = {m.CreateTopicsRequest: 6, m.DeleteTopicsRequest: 5, m.CreatePart
 #: More are not remembered: those used longest ago are then as full as new ones.
 _BUCKETS_MAX = 4096
 _TOLD_EVERY_MS = 10_000
-#: What an answer has room for.
+#: The largest throttle time that an answer has room for.
 _THROTTLE_MAX_MS = 2**31 - 1
 
 
@@ -50,7 +50,7 @@ class Bucket:
 
 
 class Mutations:
-    """What one request may change."""
+    """The changes that one request may make."""
 
     def __init__(self, bucket: Bucket, rate: float, capacity: float, is_strict: bool, now_ms: int) -> None:
         self._bucket, self._rate, self._capacity = bucket, rate, capacity
@@ -87,7 +87,7 @@ class MutationQuotas:
         self._told_ms: int | None = None
 
     def of(self, image: MetadataImage, config: BrokerConfig, origin: Origin, is_strict: bool) -> Mutations | None:
-        """What a request of that client may change now; None: as much as it likes."""
+        """The changes that a request of that client may make now; None: any number."""
         if not image.client_quotas:
             return None
         user = origin.principal.partition(":")[2]

@@ -3,8 +3,8 @@
 Runs on the asyncio loop. As in Apache Kafka, nobody waits for a block: a client that finds none is told so, asks again,
 and finds it. When nine tenths of a block are used the next one is asked for, so that mostly there is one.
 
-A restart begins a new block: ids are never used twice, some never at all. Nor are those that the logs know of: metadata
-that were restored from a backup may not, and to a log the first records of a producer with a former one's id are
+A restart begins a new block: ids are never used twice, some never at all. Nor are ids that the logs know of, since
+metadata restored from a backup may lack them. To a log the first records of a producer with a former one's id are
 repetitions, which are acknowledged and not written.
 """
 

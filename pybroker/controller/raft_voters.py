@@ -1,6 +1,6 @@
 """AddRaftVoter and RemoveRaftVoter (KIP-853) of a quorum that is this controller alone. Pure, and without records.
 
-What is wrong with a request is said as Apache Kafka does; a request that is right cannot be served, because this
+The faults of a request are told as Apache Kafka tells them. A faultless request cannot be served, because this
 controller replicates its log to nobody.
 """
 

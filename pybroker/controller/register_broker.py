@@ -2,7 +2,7 @@
 
 There is no heartbeat between a controller and a broker in one process: a broker is unfenced with its registration, and
 leads at once what it may lead. Every start is an election of each partition led here, so that leader epochs (KIP-101)
-tell what was written before a crash from what came after. What lies in a log dir that is out of service has no leader
+tell what was written before a crash from what came after. Partitions in a log dir that is out of service have no leader
 (KIP-858).
 """
 
@@ -78,7 +78,7 @@ def _election(
     if not is_alone and not is_eligible:
         return None
     change = m.PartitionChangeRecord(topic_id=topic_id, partition_id=index, leader=node_id)
-    # Whoever else was in sync is not running here; it joins again when it is.
+    # Other replicas in sync are not running here; they join again when they are.
     if partition.isr != (node_id,):
         change.isr = [node_id]
     if partition.eligible_leader_replicas:
@@ -94,7 +94,7 @@ def change_directories(
     state: ControllerState, directories: Sequence[bytes], cordoned: Sequence[bytes]
 ) -> ControllerResult[None]:
     """This broker's log dirs in service, which must be some, and those of them that get no new partitions (KIP-858,
-    KIP-1066). What it leads elsewhere loses its leader."""
+    KIP-1066). Partitions that it leads elsewhere lose their leader."""
     assert directories
     broker = state.image.cluster.brokers.get(state.node_id)
     version = features.record_version("BrokerRegistrationChangeRecord", state.image.metadata_version)

@@ -92,7 +92,7 @@ def furthest_applied(log_dirs: LogDirs) -> AppliedMetadata | None:
 
 
 def record_applied(log_dirs: LogDirs, image: MetadataImage) -> None:
-    """At the end: all of `image` was applied. What cannot be written lags behind, as after a crash."""
+    """At the end: all of `image` was applied. A record that cannot be written lags behind, as after a crash."""
     applied = AppliedMetadata(image.cluster_id, image.provenance.end_offset, image.provenance.epoch)
     for each in log_dirs.dirs:
         try:

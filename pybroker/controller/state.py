@@ -1,4 +1,4 @@
-"""What operations of the controller are given and what they return. Values; taking from a quota is all that they do."""
+"""The arguments and results of the controller's operations. Values; taking from a quota is all that they do."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ControllerState(Value):
     """How many logs this broker may have open; None where nothing bounds them."""
 
     def partition_count(self) -> int:
-        """Of all topics."""
+        """The number of partitions of all topics."""
         return sum(len(topic.partitions) for topic in self.image.topics.by_id.values())
 
     def check_descriptors(self, partition_count: int) -> None:

@@ -42,8 +42,8 @@ def _refused(code: ErrorCode, message: str) -> ControllerResult[m.UnregisterBrok
 def _removal(
     broker_id: int, topic_id: bytes, index: int, partition: PartitionRegistration
 ) -> m.PartitionChangeRecord | None:
-    """What changes for a partition; None when nothing does. Whoever is in sync and runs leads already, so nobody takes
-    over from a leader that goes; the last replica in sync stays that, because it alone has all the records."""
+    """The change for a partition; None when nothing changes. A running replica in sync leads already, so nobody takes
+    over from a leader that goes. The last replica in sync stays that, because it alone has all the records."""
     isr = [each for each in partition.isr if each != broker_id]
     eligible = [each for each in partition.eligible_leader_replicas if each != broker_id]
     change = m.PartitionChangeRecord(topic_id=topic_id, partition_id=index)

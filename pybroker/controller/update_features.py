@@ -1,7 +1,7 @@
 """UpdateFeatures (KIP-584, KIP-778, KIP-1022): change which levels of features are finalised. Pure.
 
-A request is done as a whole or not at all. A level is taken when this broker and every node that is registered serves
-it. metadata.version goes down only as far as no record differs: what newer records say would be lost.
+A request is done as a whole or not at all. A level is taken when this broker and every registered node serve it.
+metadata.version goes down only as far as no record differs: the content of newer records would be lost.
 
 A release names levels of all of Apache Kafka's features, also of those that pybroker does not serve yet. While the
 response has a row for each feature, these features are refused in their rows, and the others still get their levels.
@@ -23,7 +23,7 @@ _NO_KINDS_VERSION = 0
 #: The last version whose response has a row for each feature.
 LAST_VERSION_WITH_ROWS = 1
 _TOOL = "kafka-features.sh --bootstrap-server HOST:PORT"
-#: What Apache Kafka says in the row of a feature that was updated.
+#: The text of Apache Kafka in the row of a feature that was updated.
 _NO_ERROR_TEXT = "NONE"
 
 _Update = m.UpdateFeaturesRequest.FeatureUpdateKey
@@ -172,7 +172,7 @@ def _obstacles(state: ControllerState, name: str, level: int) -> Iterator[str]:
     nodes += [(each.id, f"Controller {each.id}", each.features, "") for each in cluster.controllers.values()]
     for node_id, who, ranges, advice in nodes:
         low, high = {feature: (lowest, highest) for feature, lowest, highest in ranges}.get(name, features.OFF)
-        # What this node has registered as an earlier version of itself says nothing.
+        # Registrations of this node by an earlier version of itself tell nothing.
         if node_id != state.node_id and not low <= level <= high:
             yield f"{who} {_served(low, high)}{advice}"
 

@@ -26,7 +26,7 @@ from pybroker.turns import run_at_once, run_in_slices
 
 _LOG = logging.getLogger(__name__)
 
-#: What a record that waits takes beside its bytes in the log, with what its replay changes.
+#: The memory of a waiting record beside its bytes in the log, with the changes of its replay.
 RECORD_BYTES = 512
 #: So many records are built, and replayed, at once.
 _FEW = 200
@@ -47,7 +47,7 @@ class WallClock(Protocol):
 
 
 class QueuedBytes:
-    """What waits to be appended, in all appenders that share it."""
+    """Bytes that wait to be appended, in all appenders that share it."""
 
     __slots__ = ("held_bytes",)
 

@@ -1,7 +1,7 @@
 """Reads a coordinator's partition from its beginning and hands the records on.
 
-A record counts when it is committed, so the last of the log may have to wait for followers: a new leader does not know
-yet what its predecessor has committed, and may never, without enough replicas in sync. After a while what waits is
+A record counts when it is committed, so the end of the log may have to wait for followers. A new leader does not know
+yet what its predecessor has committed, and may never know, without enough replicas in sync. After a while what waits is
 shown, so that the rest can be served; it is replayed as it is committed.
 
 Runs on the asyncio loop thread in slices, so that loading a large partition delays nobody else for long.
@@ -53,7 +53,7 @@ class Replayer(Protocol):
 
 @dataclass(slots=True)
 class LoadSummary:
-    """What a load has read."""
+    """The result of a load."""
 
     record_count: int = 0
     bytes_count: int = 0
@@ -102,7 +102,7 @@ class _Load:
 
     async def run(self) -> LoadSummary:
         end_offset = self._log_end_offset()
-        # What was appended and could not be written is off the log again.
+        # An append that could not be written is off the log again.
         while self._offset < (end_offset := min(end_offset, self._log_end_offset())):
             committed = min(end_offset, self._writer.high_watermark(*self._place))
             if self._offset < committed:

@@ -1,4 +1,5 @@
-"""What a coordinator's state machine hands to its driver: records to append, and what to do once that is decided."""
+"""The result of a coordinator's state machine for its driver: records to append, and the action once that is
+decided."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ _RECORDS_PER_PART = 1_000
 class CoordinatorRecord:
     """One record for the coordinator's partition.
 
-    `change` is what replaying it does, as `decode` of these bytes would give. None for a record whose effect the change
-    of one before it in the same outcome includes, or the state machine brings about by itself when the append is
-    decided (it knows more than the record says).
+    `change` is what replaying it does, as `decode` of these bytes would give. None for a record whose effect an earlier
+    record of the same outcome includes. None also where the state machine brings the effect about when the append is
+    decided, as it knows more than the record says.
     """
 
     __slots__ = ("change", "key", "value")
@@ -31,7 +32,7 @@ class CoordinatorRecord:
 
 
 def record_bytes(record: CoordinatorRecord) -> int:
-    """What a record takes of a batch, at most."""
+    """The bytes of a batch that a record takes, at most."""
     value_bytes = len(record.value) if record.value is not None else 0
     return _RECORD_OVERHEAD_BYTES + len(record.key) + value_bytes
 
@@ -40,8 +41,8 @@ def record_bytes(record: CoordinatorRecord) -> int:
 class Outcome:
     """Records that belong together (one batch, all or nothing) and a callback.
 
-    `on_append` is called once, with NONE after the records are committed and replayed, else with the error that a
-    client is to see; it may have an outcome of its own. Without records nothing is appended and it must be None.
+    `on_append` is called once: with NONE after the records are committed and replayed, else with the error for the
+    client. It may have an outcome of its own. Without records nothing is appended and it must be None.
     """
 
     records: list[CoordinatorRecord] = field(default_factory=list)
@@ -58,7 +59,7 @@ NOTHING = Outcome()
 class Part(NamedTuple):
     """As many as a batch holds of records that need not be appended all or nothing.
 
-    What follows is made when these are replayed, of what the state is by then; if there are none, in a while.
+    The next part is computed from the state after these were replayed, or later if there are none.
     """
 
     outcome: Outcome

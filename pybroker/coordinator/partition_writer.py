@@ -1,4 +1,4 @@
-"""What a coordinator needs of the partition that holds its state; the replica manager provides it.
+"""The interface to the partition that holds a coordinator's state; the replica manager provides it.
 
 All calls are made on the asyncio loop thread.
 """
@@ -32,9 +32,9 @@ class PartitionWriter(Protocol):
         ...
 
     async def read(self, topic: str, partition: int, offset: int, max_bytes: int, *, to_log_end: bool = False) -> bytes:
-        """Whole batches below the high watermark, or all there are, from the one that holds `offset` or the next one
-        there is, at least one. b"" when there is none, be it compacted away, or when what was read was cut or replaced
-        meanwhile."""
+        """Whole batches below the high watermark, or to the log's end, at least one, from the one that holds `offset`
+        or the next one there is. b"" when there is none, for example after compaction, or when the log was cut or
+        replaced during the read."""
         ...
 
     def max_batch_bytes(self, topic: str, partition: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from typing import Any
 
-#: What names a deadline: (kind, group id) or (kind, group id, member id).
+#: The name of a deadline: (kind, group id) or (kind, group id, member id).
 TimerKey = tuple[Any, ...]
 
 _SLACK_COUNT = 64

@@ -72,7 +72,7 @@ def _metrics_port(subject: Subject) -> Iterator[Finding]:
 
 
 def _advertised(subject: Subject) -> Iterator[Finding]:
-    """What clients are told, as far as names and addresses go: they get it with the first answer, and go there."""
+    """The addresses that clients are told: they get them with the first answer, and go there."""
     key = "advertised.listeners"
     for own, told in zip(subject.config.listeners, subject.config.advertised_listeners, strict=True):
         host = told.host or socket.getfqdn()
@@ -98,7 +98,7 @@ def _advertised(subject: Subject) -> Iterator[Finding]:
 
 
 def _reached(subject: Subject) -> Iterator[Finding]:
-    """What the running broker tells clients, followed as a client does."""
+    """The addresses that the running broker tells clients, followed as a client does."""
     address = subject.address
     if address is None:
         return
@@ -120,7 +120,7 @@ def _reached(subject: Subject) -> Iterator[Finding]:
 
 
 def _followed(told: tuple[str, int], cluster_id: str | None, node_id: int) -> str | None:
-    """What a client that goes where it was told finds wrong there."""
+    """The fault that a client finds where it was sent."""
     try:
         with Cluster([told], timeout_seconds=TIMEOUT_S) as cluster:
             answer = cluster.metadata()

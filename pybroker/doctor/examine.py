@@ -15,7 +15,7 @@ _TRIES = 5
 
 
 def examine(subject: Subject) -> list[Finding]:
-    """Everything that is found, the worst first. What cannot be looked at is a finding as well."""
+    """Everything that is found, the worst first. A subject that cannot be looked at is a finding as well."""
     found = [each for group in _GROUPS for check in group.CHECKS for each in _made(check, subject, _TRIES)]
     order = list(Severity)
     # Several checks may not be able to look at the same file.

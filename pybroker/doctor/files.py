@@ -1,5 +1,6 @@
-"""What lies in the log dirs of a stopped broker: how it stopped, what is damaged, what was kept aside, what waits in
-tail rings, and whether its metadata can be read. Of a running one only names are looked at: its files change meanwhile.
+"""The contents of a stopped broker's log dirs: how it stopped, damage, files kept aside, records that wait in tail
+rings, and whether its metadata can be read. In a running broker's dirs only names are looked at: the files change
+meanwhile.
 
 Everything is read, up to `_MOST_BYTES`; of larger log dirs the metadata log alone.
 """
@@ -31,7 +32,7 @@ _REPAIR = "the next start serves what is intact; `pybroker log repair` saves it 
 
 @dataclass(frozen=True, slots=True)
 class _Cause:
-    """What a kind of `pybroker log check` means to who runs the broker."""
+    """The meaning of a kind of `pybroker log check` for the operator."""
 
     severity: Severity
     kind: str
@@ -115,7 +116,7 @@ _CAUSES = {
 }
 #: Told by other checks, with more to say.
 _ELSEWHERE = ("left-over-damaged",)
-#: What a broker that is killed leaves as a matter of course: it writes indexes behind the log.
+#: Findings that every killed broker leaves: it writes indexes behind the log.
 _UNFINISHED = ("index-missing",)
 
 
@@ -144,7 +145,7 @@ def _unclean(subject: Subject) -> Iterator[Finding]:
 
 
 def _unflushed_bytes(path: Path) -> int:
-    """Of segments that reach beyond the recovery points."""
+    """The bytes of segments beyond the recovery points."""
     try:
         flushed = offset_checkpoint.read(path / offset_checkpoint.RECOVERY_POINT)
     except StorageError:
@@ -161,7 +162,7 @@ def _unflushed_bytes(path: Path) -> int:
 
 
 def _contents(subject: Subject) -> Iterator[Finding]:
-    """What `pybroker log check` finds."""
+    """The findings of `pybroker log check`."""
     for path in _stopped(subject):
         files = LogDirFiles.of(path)
         size_bytes = sum(log.stat().st_size for partition in files.partitions for _, log in partition.logs)

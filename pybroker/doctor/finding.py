@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Severity(Enum):
-    """What a finding means to who runs the broker. The first two count as findings for the exit status."""
+    """The meaning of a finding for the operator. The first two count as findings for the exit status."""
 
     #: The broker does not start, does not serve, or data is damaged.
     ERROR = "error"

@@ -11,7 +11,7 @@ from pybroker.storage.offline.losses import quick_losses
 
 
 def _lost_records(subject: Subject) -> Iterator[Finding]:
-    """Of log dirs that no broker has open: a running one has said so in its log."""
+    """Looks at log dirs that no broker has open: a running one has told its losses in its log."""
     for path in subject.log_dirs:
         if path in subject.holders or not path.is_dir():
             continue

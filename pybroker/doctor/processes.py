@@ -19,7 +19,7 @@ STOPPED_STATES = {"T": "stopped by a signal (SIGSTOP)", "t": "stopped by a debug
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Of one resource; None is unlimited."""
+    """The limit of one resource; None is unlimited."""
 
     soft: int | None
     hard: int | None
@@ -61,7 +61,7 @@ def listening(pid: int) -> set[tuple[str, int]]:
 
 
 def listeners_on(port: int) -> list[tuple[str, int | None]]:
-    """Who accepts connections on a TCP port: address, and pid where this user may see it."""
+    """The listeners on a TCP port: address, and pid where this user may see it."""
     found = [(host, inode) for host, each, inode in _listeners() if each == port]
     owners = _owners({inode for _, inode in found}) if found else {}
     return [(host, owners.get(inode)) for host, inode in found]

@@ -56,7 +56,7 @@ _STILL = "clients wait and fail"
 
 
 def _ready(subject: Subject) -> Iterator[Finding]:
-    """What /ready says."""
+    """The answer of /ready."""
     answer = _ask(subject, "/ready")
     if answer is None or answer[0] == http.client.OK:
         return
@@ -122,7 +122,7 @@ def _partition_count(subject: Subject) -> int:
 
 
 def _counted(subject: Subject) -> Iterator[Finding]:
-    """What the metrics of the running broker count that should be 0."""
+    """The counts among the running broker's metrics that should be 0."""
     answer = _ask(subject, "/metrics")
     if answer is None or answer[0] != http.client.OK:
         return

@@ -1,4 +1,5 @@
-"""What the configuration says that has no effect, or none any more. Errors in it end the command before any check."""
+"""The parts of the configuration that have no effect, or none any more. Errors in it end the command before any
+check."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Subject:
     config: BrokerConfig
     properties: str | None
     overrides: tuple[str, ...]
-    #: What `--bootstrap` says; None without it.
+    #: The address of `--bootstrap`; None without it.
     bootstrap: Address | None
     log_dirs: tuple[Path, ...]
     holders: Mapping[Path, int]

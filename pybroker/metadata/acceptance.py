@@ -1,8 +1,8 @@
 """Going on with a metadata log that has lost records: what is left, what is missing, and an operator's word for it.
 
 A broker refuses such a log. Here it is said which partitions in the log dirs the log knows nothing of. With the
-operator's word the log dirs take the log's end for all that there was; where wanted, topics are made anew by what their
-directories say: name, number of partitions, id. Their settings are lost. So nothing is deleted by time or size in
+operator's word the log dirs take the log's end for the whole history. Where wanted, topics are made anew from the facts
+in their directories: name, number of partitions, id. Their settings are lost. So nothing is deleted by time or size in
 them until somebody sets that again. The broker is stopped, and was its own controller. Blocks on the disk. Fails with
 `MetadataError`, `StorageError` or `OSError`.
 """

@@ -40,7 +40,7 @@ CONTROLLER_LISTENER = ("CONTROLLER", "127.0.0.1", 9093)
 """Listener name, host and port that a new dir records for its voter. Nothing listens there."""
 
 _PARTITION_NAME = re.compile(r".+-\d+")
-#: Of the files that say how far logs go, as both Kafka and this broker keep them.
+#: The files that say how far logs go, as both Kafka and this broker keep them.
 _CHECKPOINT_SUFFIX = "-checkpoint"
 
 
@@ -128,8 +128,9 @@ def open_log_dirs(
 
 
 def _identity(path: Path) -> MetaProperties | None:
-    """What meta.properties says of a dir; None when it is new. A damaged file, or one that is missing though partitions
-    are there, is made anew from `.pybroker_applied_metadata`. StorageError when that is no help, or says otherwise."""
+    """The identity that meta.properties gives a dir; None when it is new. A damaged file, or one that is missing though
+    partitions are there, is made anew from `.pybroker_applied_metadata`. StorageError when that is no help, or says
+    otherwise."""
     try:
         recorded = recorded_identity(path)
     except StorageError:
@@ -172,7 +173,7 @@ def _is_same_dir(properties: MetaProperties, recorded: MetaProperties) -> bool:
 
 def _lock(path: Path) -> DirectoryLock:
     make_directory(path, exist_ok=True)
-    # What can be looked into can be worked in; a dead disk often says so only here.
+    # A directory that can be listed can be used; a dead disk often shows only here.
     os.listdir(path)
     return DirectoryLock(path)
 
@@ -294,7 +295,7 @@ def _set_up(
     """Write a new log dir; with `controller_listener` the metadata log's beginnings too."""
     properties = MetaProperties(node_id, cluster_id, random_uuid())
     for name in (APPLIED_FILE, TOPIC_IDS_FILE):
-        # Of what was in the dir before somebody emptied it.
+        # It may be left from before somebody emptied the dir.
         (path / name).unlink(missing_ok=True)
     if controller_listener is not None:
         levels = _level_records(features.BOOTSTRAP_LEVELS)

@@ -1,11 +1,10 @@
 """Encoded Metadata answers: bodies for many askers made from parts that are encoded once. Pure, on one thread.
 
 A response body is a head (brokers, cluster id, controller), the topics, and a tail. Topics are kept encoded per (api
-version, listener, whether operations are asked for) as long as the image has the same `TopicImage` object and the same
-brokers; the answer for all topics is kept whole. A large answer
-is made in slices of the loop. What an answer holds follows Kafka's KRaft brokers (errors per
-partition, offline replicas). Memory is bounded by the number of topics times the variants in use, of which only the
-latest few are kept.
+version, listener, whether operations are asked for), as long as the image has the same `TopicImage` object and the same
+brokers. The answer for all topics is kept whole. A large answer is made in slices of the loop. The content of an answer
+follows Kafka's KRaft brokers (errors per partition, offline replicas). Memory is bounded by the number of topics times
+the variants in use, of which only the latest few are kept.
 """
 
 from __future__ import annotations
@@ -54,7 +53,8 @@ Partition = m.MetadataResponse.MetadataResponsePartition
 
 
 class Variant(Value):
-    """What makes answers differ besides the topics asked for. `listener` is the one the client is connected to."""
+    """The properties that make answers differ besides the topics asked for. `listener` is the one the client is
+    connected to."""
 
     version: int
     listener: str
@@ -64,7 +64,7 @@ class Variant(Value):
 
 @dataclass(slots=True)
 class _Encoded:
-    """What is kept for one variant."""
+    """The kept answers for one variant."""
 
     cluster: ClusterImage
     topics: TopicsImage
@@ -118,7 +118,7 @@ class MetadataCache:
         return fragments.body(encoded.head, variant)
 
     def _current(self, image: MetadataImage, variant: Variant) -> _Encoded:
-        """What is kept for the variant, brought up to the image."""
+        """The kept answers for the variant, brought up to the image."""
         encoded = self._variants.get(variant)
         if encoded is None or encoded.cluster is not image.cluster:
             encoded = _Encoded(image.cluster, image.topics, self._encode_head(image, variant))

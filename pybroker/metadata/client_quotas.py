@@ -33,7 +33,7 @@ class Limit(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What holds for the clients of one user, by client id, and for those with any other."""
+    """The limits for the clients of one user, by client id, and for those with any other."""
 
     named: dict[str, Limit]
     others: Limit
@@ -64,8 +64,8 @@ _Order = Sequence[tuple[QuotaEntity, bool]]
 
 
 def _order(user: str, client_id: str | None) -> _Order:
-    """Of a client; without a name, of client ids that are not named anywhere. Entities are as `quota_entity` makes
-    them, of which there may be as many as clients."""
+    """The order for a client; without a name, for client ids that are not named anywhere. Entities are as
+    `quota_entity` makes them, of which there may be as many as clients."""
     names = (client_id, None) if client_id is not None else (None,)
     found: list[tuple[QuotaEntity, bool]] = []
     for who in (user, None):
@@ -79,9 +79,9 @@ def _order_of_user(user: str) -> _Order:
 
 
 def _first(found: Iterable[tuple[float | None, tuple[QuotaEntity, bool]]]) -> Limit:
-    """Of the values of entities in their order the first one that there is."""
+    """The first value that exists, in the order of the entities."""
     for value, (_, is_shared) in found:
         if value is not None:
-            # What is no number is no bound.
+            # A value that is no number is no bound.
             return Limit(value, is_shared) if value > 0 else Limit(0.0, False)
     return Limit(0.0, False)

@@ -32,7 +32,7 @@ from pybroker.turns import run_at_once
 
 
 class MetadataDelta:
-    """Changes on top of `base`. What publishers look at: `topics_changed`, `configs_changed`, `cluster.changed`,
+    """Changes on top of `base`. Publishers look at `topics_changed`, `configs_changed`, `cluster.changed`,
     `feature_levels_changed`, `client_quotas_changed`, `retained_kinds`."""
 
     def __init__(self, base: MetadataImage) -> None:

@@ -10,7 +10,7 @@ class MetadataError(Exception):
 
 
 class DamagedBatch(MetadataError):
-    """Bytes that are no batch, or not the one that was written. What they came from may have a better copy."""
+    """Bytes that are no batch, or not the one that was written. The source of the batch may have a better copy."""
 
 
 class MetadataLogError(Exception):

@@ -2,10 +2,10 @@
 controller.
 
 State and bookkeeping belong to the asyncio loop that appends; writing and syncing run on one thread of its own,
-snapshots on another. Appends made while a write is under way are written and synced together, after it. What can fail:
-a write or sync (then the log takes nothing more until a restart, which cuts it to its last whole batch), and at start
-`MetadataError` for files that do not fit together. Index files are there for Apache Kafka's tools and stay empty, as
-sparse indexes may be: Apache Kafka rebuilds them when it opens the directory.
+snapshots on another. Appends made while a write is under way are written and synced together, after it. Two things can
+fail. A write or sync may: then the log takes nothing more until a restart, which cuts it to its last whole batch. At
+start `MetadataError` tells of files that do not fit together. Index files are there for Apache Kafka's tools and stay
+empty, as sparse indexes may be: Apache Kafka rebuilds them when it opens the directory.
 """
 
 from __future__ import annotations
@@ -115,9 +115,9 @@ class FileMetadataLog:
         return self._epoch
 
     def is_snapshot_due(self, now_ms: int) -> bool:
-        """Whether the last snapshot is old by metadata.log.max.record.bytes.between.snapshots or by
-        metadata.log.max.snapshot.interval.ms, counted from the start of this process at the earliest; or by what the
-        next start would have to replay after it, which shall not be more than the snapshot itself unless that is cheap.
+        """True when the last snapshot is old by metadata.log.max.record.bytes.between.snapshots or by
+        metadata.log.max.snapshot.interval.ms, counted from the start of this process at the earliest. True as well when
+        the next start would have to replay more than the snapshot itself after it, unless that is cheap.
         """
         worth_bytes = max(_CHEAP_REPLAY_BYTES, self._snapshot_size_bytes)
         if self._bytes_since_snapshot >= min(worth_bytes, self.config.max_bytes_between_snapshots):
@@ -129,7 +129,7 @@ class FileMetadataLog:
     # --- start ------------------------------------------------------------------------------------------------------
 
     def replay(self) -> Iterator[MetadataBatch]:
-        """The latest snapshot's batches (their offsets count from 0), then the log's from the snapshot on. Of the first
+        """The latest snapshot's batches (their offsets count from 0), then the log's from the snapshot on. In the first
         snapshot, which has the end offset 0, only control records count: the others are for the first leader to append.
 
         Blocks on reads. A torn tail is cut off at the end. Must be exhausted before anything else is called. The first
@@ -206,7 +206,7 @@ class FileMetadataLog:
     def _known_end(self, latest: SnapshotId) -> int:
         """An offset below which everything was durable, as far as others than the log's last batches tell; 0 when that
         is no more than the snapshot has."""
-        # Whoever began an epoch had read all below it.
+        # A leader that began an epoch had read all below it.
         known_end = max((start for _, start in self._epochs), default=0)
         if self._applied is not None:
             known_end = max(known_end, self._applied.end_offset)
@@ -302,7 +302,7 @@ class FileMetadataLog:
             self._open_segment(self._active_base_offset)
 
     def _open_segment(self, base_offset: int) -> None:
-        """Make the segment the one appended to. What Kafka derived from an earlier state of it must go."""
+        """Make the segment the one appended to. Files that Kafka derived from an earlier state of it must go."""
         path = segment_path(self.directory, base_offset)
         for suffix in (*INDEX_SUFFIXES, ".txnindex"):
             path.with_suffix(suffix).unlink(missing_ok=True)

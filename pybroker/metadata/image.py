@@ -15,8 +15,8 @@ from pybroker.protocol.uuids import LOST_DIR, MIGRATING_DIR, UNASSIGNED_DIR
 from pybroker.values import Value
 
 NO_LEADER = -1
-# Directory ids that stand for a state (KIP-858): of a replica from before brokers told their log dirs; of one
-# whose broker has yet to tell it; of one that is known to be out of service.
+# Directory ids that stand for a state (KIP-858). One is of a replica from before brokers told their log dirs, one of a
+# replica whose broker has yet to tell it, and one of a dir known to be out of service.
 MIGRATING_DIRECTORY = MIGRATING_DIR
 UNASSIGNED_DIRECTORY = UNASSIGNED_DIR
 LOST_DIRECTORY = LOST_DIR
@@ -145,7 +145,8 @@ class Voter(Value):
 
 
 class QuorumImage(Value):
-    """What control records say of the quorum. `voters` is empty at kraft.version 0 (voters then come from settings)."""
+    """The state of the quorum by control records. `voters` is empty at kraft.version 0 (voters then come from
+    settings)."""
 
     kraft_version: int = 0
     voters: tuple[Voter, ...] = ()
@@ -153,7 +154,7 @@ class QuorumImage(Value):
 
 
 class ScramCredential(Value):
-    """What a user's password is checked against (KIP-554); it cannot be told from it."""
+    """The check for a user's password (KIP-554); the password cannot be told from it."""
 
     salt: bytes
     stored_key: bytes

@@ -1,7 +1,7 @@
 """Damage to a metadata log that does not end where it should, and the ways out of it.
 
 A crash leaves the last write unfinished: bytes behind the last whole batch, with no batch behind them. All else is
-damage, and nobody may go on from it in silence: what comes behind would be cut off with it, and the partitions of the
+damage, and nobody may go on from it in silence. The batches behind would be cut off with it, and the partitions of the
 topics in there would be taken for those of deleted ones. Blocks on file reads. Raises `MetadataError`.
 """
 

@@ -97,8 +97,8 @@ def list_snapshots(directory: Path) -> list[SnapshotId]:
 class SegmentReader:
     """Iterates over the valid batches of a file, as bytes, from its beginning.
 
-    Stops at the first batch that is cut short, has a wrong CRC or breaks the sequence of offsets; then `valid_bytes` is
-    where that is and `problem` says what was found (None at a clean end).
+    Stops at the first batch that is cut short, has a wrong CRC or breaks the sequence of offsets. Then `valid_bytes` is
+    that position, and `problem` tells the fault (None at a clean end).
     """
 
     def __init__(self, path: Path, first_offset: int) -> None:

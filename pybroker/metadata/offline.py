@@ -1,6 +1,6 @@
 """The metadata log of a stopped broker, replayed without one, and what it says of the log dir it lies in.
 
-Blocks on file reads; writes nothing. What does not add up is told to the report of `pybroker.storage.offline`.
+Blocks on file reads; writes nothing. Contradictions go to the report of `pybroker.storage.offline`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def replay(files: PartitionFiles) -> Replayed:
 
 
 def newest(logs: Iterable[PartitionFiles]) -> Replayed:
-    """What the log says that goes furthest, as the election of a leader would have it. MetadataError as of `replay`."""
+    """The content of the log that goes furthest, as the election of a leader would have it. MetadataError as of
+    `replay`."""
     return max(map(replay, logs), key=lambda each: (each.epoch, each.image.provenance.end_offset))
 
 

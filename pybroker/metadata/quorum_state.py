@@ -19,7 +19,7 @@ FILE_NAME = "quorum-state"
 
 
 class QuorumState(Value):
-    """Who led in which epoch, as far as this node knows. `voters` is known only in data version 0."""
+    """The leader of an epoch, as far as this node knows. `voters` is known only in data version 0."""
 
     leader_id: int
     leader_epoch: int

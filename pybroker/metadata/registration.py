@@ -1,4 +1,4 @@
-"""What a broker says of itself when it registers (KIP-631, KIP-858). Pure values."""
+"""A broker's statement about itself when it registers (KIP-631, KIP-858). Pure values."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Which snapshots and segments of the metadata log may go, by Kafka's rules (KIP-630). Blocks; any one thread.
 
 The latest snapshot always stays. The oldest goes while log and snapshots together exceed the retention size, or when
-the last record in it is older than the retention time; a segment goes when all of it lies below the oldest snapshot
-left.
+its last record is older than the retention time. A segment goes when all of it lies below the oldest snapshot left.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Snapshots: an image as records, and a snapshot file (`<end offset>-<epoch>.checkpoint`, KIP-630).
 
-A file is a control batch with header, kraft.version and voters, batches of metadata records that make the image from
-nothing, and a control batch with the footer; offsets within it count from 0. Blocks on writing; any thread, since an
-image is immutable. Fails with `OSError`.
+A file begins with a control batch of header, kraft.version and voters. Batches of metadata records follow, which make
+the image from nothing, and a control batch with the footer. Offsets within it count from 0. Blocks on writing; any
+thread, since an image is immutable. Fails with `OSError`.
 """
 
 from __future__ import annotations

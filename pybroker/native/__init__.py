@@ -1,8 +1,8 @@
 """The data plane seen from Python: thin, typed wrappers over the C functions of `csrc/include/pybroker.h`.
 
-That header says what each call does, which thread may make it and whether it blocks; a method's docstring repeats
-"Blocking" where a call has no business on the asyncio thread. A failed call raises `NativeError`, in this one place.
-`NativeBroker` and `NativePartition` are in `pybroker.native.broker` and `pybroker.native.partition`.
+That header says for each call what it does, which thread may make it and whether it blocks. A method's docstring
+repeats "Blocking" where a call must not be made on the asyncio thread. A failed call raises `NativeError`, in this one
+place. `NativeBroker` and `NativePartition` are in `pybroker.native.broker` and `pybroker.native.partition`.
 """
 
 from __future__ import annotations

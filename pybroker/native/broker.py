@@ -49,7 +49,7 @@ QUOTA_SAMPLES_MAX: int = lib.PB_QUOTA_SAMPLES
 
 
 class ByteRates(NamedTuple):
-    """What a client may produce and fetch, in bytes per second; 0: all it can. `…_shared`: as one with all clients that
+    """The bytes per second that a client may produce and fetch; 0: no bound. `…_shared`: as one with all clients that
     share a quota."""
 
     produce: float
@@ -59,7 +59,7 @@ class ByteRates(NamedTuple):
 
 
 class BrokerOptions(Value):
-    """What a broker is started with; the fields of pb_broker_options."""
+    """The options that a broker starts with; the fields of pb_broker_options."""
 
     backend: str
     node_id: int
@@ -215,8 +215,8 @@ class NativeBroker:
     def set_client_quotas(
         self, named: Mapping[str, ByteRates], others: ByteRates, sample_count: int, sample_ms: int
     ) -> None:
-        """What clients may produce and fetch per second (KIP-13), by client id and for all others; rates are taken over
-        so many samples of `sample_ms`. From now on."""
+        """Sets the bytes per second that clients may produce and fetch (KIP-13), by client id and for all others. Rates
+        are taken over so many samples of `sample_ms`. From now on."""
         ids = [client_id.encode() for client_id in named]
         texts = [ffi.new("char[]", each) for each in ids]
         lengths = map(len, ids)
@@ -226,17 +226,17 @@ class NativeBroker:
         check(lib.pb_broker_set_client_quotas(self.handle, array, len(rows), rest, sample_count, sample_ms))
 
     def limit_leader_replication(self, bytes_per_second: int) -> None:
-        """What followers that are not in sync are sent of partitions that are `leader_throttled`, per second and at
-        most; 0: no limit. At once."""
+        """Bounds the bytes per second sent to followers that are not in sync, of partitions that are
+        `leader_throttled`; 0: no limit. At once."""
         lib.pb_broker_limit_leader_replication(self.handle, bytes_per_second)
 
     def limit_follower_replication(self, bytes_per_second: int) -> None:
-        """What partitions that are `follower_throttled` fetch while they lag, per second and all together; 0: no
-        limit. At once."""
+        """Bounds the bytes per second that lagging followers here, all together, fetch of partitions that are
+        `follower_throttled`; 0: no limit. At once."""
         lib.pb_broker_limit_follower_replication(self.handle, bytes_per_second)
 
     def limit_cleaning(self, bytes_per_second: int) -> None:
-        """What all log cleaners together read and write per second at most; 0: no limit. At once."""
+        """Bounds the bytes per second that all log cleaners together read and write; 0: no limit. At once."""
         lib.pb_broker_limit_cleaning(self.handle, bytes_per_second)
 
 

@@ -1,7 +1,7 @@
 """The process's file descriptors, shared between logs and clients by the data plane (csrc/io/descriptors.h).
 
-Process-wide; any thread. Up to 64 descriptors are kept for everything but logs and connections. Of the rest, logs and
-connections each leave an eighth of the limit to the other; beyond that, whoever comes first has them.
+Process-wide; any thread. Up to 64 descriptors are kept for everything but logs and connections. In the rest, logs and
+connections each leave an eighth of the limit to the other. Beyond that, the first one to ask gets them.
 """
 
 from __future__ import annotations

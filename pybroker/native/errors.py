@@ -29,8 +29,8 @@ class SyncFailed(NativeError):
 
 
 class CloseUnfinished(NativeError):
-    """A log was closed with all that was written in its file or its tail ring, but not with all that is derived from
-    it: nothing is lost, and the next start has to check the log."""
+    """A log was closed with all written batches in its file or its tail ring, but not with all files derived from them.
+    Nothing is lost, and the next start has to check the log."""
 
 
 def describe(code: int) -> str:

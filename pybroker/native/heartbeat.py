@@ -14,8 +14,8 @@ class NativeHeartbeat:
     __slots__ = ("_handle",)
 
     def __init__(self, broker: NativeBroker, address: str, port: int, interval_ms: int, limit_ms: int) -> None:
-        """`address` is in digits. What was fed last is sent again, every `interval_ms`, when a feed is late by a
-        quarter of that; but not later than `limit_ms` after the last feed."""
+        """`address` is in digits. Repeats the last feed, every `interval_ms`, when a feed is late by a quarter of that;
+        but not later than `limit_ms` after the last feed."""
         digits = ffi.new("char[]", address.encode())
         values = {"address": digits, "port": port, "interval_ms": interval_ms, "limit_ms": limit_ms}
         out, failure = ffi.new("pb_heartbeat **"), new_failure()

@@ -1,7 +1,7 @@
 """`Measure`: disk, CPU and loopback device, measured by the C extension without a broker.
 
 For tools. Runs are blocking and bounded by time; `Stop.set` ends the one under way from another thread. A failed run
-raises `NativeError`. What each run does is said in `csrc/include/pybroker.h`.
+raises `NativeError`. `csrc/include/pybroker.h` tells what each run does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NS_PER_SECOND = 1_000_000_000
 
 
 class RunResult(NamedTuple):
-    """What a run came to; the fields of pb_measure_result."""
+    """The result of a run; the fields of pb_measure_result."""
 
     operations: int
     bytes: int
@@ -42,7 +42,7 @@ class RunResult(NamedTuple):
 
 
 class ServerUsage(NamedTuple):
-    """What the bare server used, from its start to its end."""
+    """The bare server's use of CPU and memory, from its start to its end."""
 
     cpu_ns: int
     frames: int

@@ -1,7 +1,6 @@
-"""What the data plane counts, each read whole by one call, and whether its reactors turn.
+"""The counters of the data plane, each read whole by one call, and whether its reactors turn.
 
-Any thread, while the broker is open. What is counted since the start is named `..._count` or by its unit; it never goes
-back.
+Any thread, while the broker is open. A count since the start is named `..._count` or by its unit; it never goes back.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ def read_distributions(broker: NativeBroker) -> Distributions:
 
 
 def read_request_times(broker: NativeBroker) -> dict[int, list[Distribution]]:
-    """Of each API that has been asked for, by key: how long requests have taken, in microseconds, by `STAGES`."""
+    """The times of each API that has been asked for, by key, in microseconds, by `STAGES`."""
     out = ffi.new("pb_request_times[]", _MAX_APIS)
     count = lib.pb_broker_request_times(broker.handle, out, _MAX_APIS)
     data = ffi.buffer(out)

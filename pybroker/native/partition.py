@@ -74,12 +74,14 @@ class PartitionConfig(Value):
 
 
 class PartitionRecovery(NamedTuple):
-    """What opening found and did. `old_magic_offset` is the first batch older than magic 2, -1 when there is none.
+    """The findings and actions of opening. `old_magic_offset` is the first batch older than magic 2, -1 when there is
+    none.
 
-    `hole_…` speak of damage that stays in the log and cannot be read, if `hole_count` is above 0; `cut_…` and `kept_…`
-    of intact batches that were taken off the log into files beside it, if `kept_file_count` is. Segments are named by
-    their base offsets. All gaps that the log has between segments lie below `gap_offset`. `largest_producer_id` is that
-    of the producers the log remembers, -1 without any; ids from 2^62 on, which no controller gave out, do not count.
+    If `hole_count` is above 0, `hole_…` tell of damage that stays in the log and cannot be read. If `kept_file_count`
+    is, `cut_…` and `kept_…` tell of intact batches that were taken off the log into files beside it. Segments are named
+    by their base offsets. All gaps that the log has between segments lie below `gap_offset`. `largest_producer_id` is
+    that of the producers the log remembers, -1 without any; ids from 2^62 on, which no controller gave out, do not
+    count.
     """
 
     scanned_bytes: int
@@ -104,7 +106,7 @@ class PartitionRecovery(NamedTuple):
 
 
 class ScrubStep(NamedTuple):
-    """What one step of the scrub came to. Positions are in the .log for SCRUB_BATCHES, else in the index's file.
+    """The result of one step of the scrub. Positions are in the .log for SCRUB_BATCHES, else in the index's file.
 
     `found_offset` up to below `found_end_offset` cannot be read from now on. `done`: nothing is left to read.
     """
@@ -157,7 +159,7 @@ class PartitionState(NamedTuple):
     appended_bytes: int
     appended_records: int
     fetched_bytes: int
-    #: What a power cut may cost now: bytes not known to be durable, and for how long the oldest has been written.
+    #: The possible loss by a power cut now: bytes not known to be durable, and the age of the oldest of them.
     exposed_bytes: int = 0
     exposed_ms: int = 0
     #: The least end it was cut to since it was opened or last cleaned; NEVER_CUT.
@@ -177,8 +179,8 @@ class PartitionPosition(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """One segment. `end_offset` is where the next one begins; `file_bytes` are in its file and stay as they are, unless
-    the log is cut, or `generation` becomes another one: the cleaner has put another file in its place."""
+    """One segment. `end_offset` is where the next one begins. `file_bytes` are in its file and stay as they are, unless
+    the log is cut, or `generation` changes because the cleaner has put another file in its place."""
 
     base_offset: int
     end_offset: int
@@ -230,7 +232,8 @@ class CleanOptions(Value):
 
 
 class CleanResult(NamedTuple):
-    """What a pass did. `end_offset` is the next pass's first dirty offset; `map_full`: another pass is worth while."""
+    """The result of a pass. `end_offset` is the next pass's first dirty offset; `map_full`: another pass is worth
+    while."""
 
     end_offset: int
     map_read_bytes: int
@@ -338,9 +341,9 @@ class NativePartition:
         """Serve clients as leader of several replicas, or of the same epoch with another ISR or other replicas.
 
         All are node ids; this broker is one of `replicas` and of `isr`, which is the controller's. `joining` are in
-        sync as well, proposed to the controller and not answered yet. NativeError: INELIGIBLE_REPLICA when one of
-        them lacks something below the high watermark (nothing has changed, and it will be told of again);
-        FENCED_LEADER_EPOCH and INVALID_UPDATE_VERSION when a later epoch is known.
+        sync as well, proposed to the controller and not answered yet. NativeError: INELIGIBLE_REPLICA when one of them
+        lacks something below the high watermark; nothing has changed, and it will be told of again. FENCED_LEADER_EPOCH
+        and INVALID_UPDATE_VERSION when a later epoch is known.
         """
         kept = [ffi.new("int32_t[]", list(each)) for each in (replicas, isr, joining)]
         leadership = ffi.new("pb_partition_leadership *")
@@ -350,7 +353,7 @@ class NativePartition:
         check(lib.pb_partition_lead_replicated(self.handle, leadership))
 
     def followers(self) -> list[Follower]:
-        """What the leader knows of its followers; empty without `lead_replicated`."""
+        """The leader's knowledge of its followers; empty without `lead_replicated`."""
         capacity = _FOLLOWERS_GUESS
         while True:
             out = ffi.new("pb_partition_follower[]", capacity)
@@ -523,7 +526,7 @@ class NativePartition:
 
     def clean(self, options: CleanOptions) -> CleanResult:
         """One pass of the log cleaner. Blocking, for minutes. NativeError codes: -ECANCELED after `cancel_clean`,
-        -EAGAIN when segments were taken away meanwhile, -EBUSY when a pass is under way, -ENOSPC; any other one says
+        -EAGAIN when segments were taken away meanwhile, -EBUSY when a pass is under way, -ENOSPC. Any other one says
         that this log cannot be cleaned as it is."""
         native, result, failure = ffi.new("pb_clean_options *"), ffi.new("pb_clean_result *"), new_failure()
         for name, value in options.as_dict().items():

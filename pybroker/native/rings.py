@@ -18,9 +18,9 @@ UUID_BYTES: int = lib.PB_UUID_BYTES
 
 
 class RingFile(Value):
-    """What the file of a ring says of itself. Positions are in the segment's file: below `start_position` it has
-    everything, what lies between start and end is in the ring. Not sealed: nothing is, and only the ids of session and
-    boot are true."""
+    """The facts that a ring's file tells about itself. Positions are in the segment's file: below `start_position` it
+    has everything, what lies between start and end is in the ring. Not sealed: nothing is, and only the ids of session
+    and boot are true."""
 
     path: Path
     ring_bytes: int
@@ -82,7 +82,7 @@ def ring_stats(broker: NativeBroker) -> RingStats:
 
 
 class DamagedRing(NativeError):
-    """What is no ring, or a damaged one. `claim` has what lies where a ring says of itself what it is."""
+    """The file is no ring, or a damaged one. `claim` has what lies where a ring says of itself what it is."""
 
     def __init__(self, error: NativeError, claim: RingFile) -> None:
         super().__init__(error.code, error.text)

@@ -1,7 +1,7 @@
 """`SegmentWalk`: the batches of segment files, read by the C extension without a broker.
 
-Blocking: for tools, on any one thread at a time. A failed read raises `NativeError`. What flags mean and how a walk
-goes past damage is said in `csrc/include/pybroker.h`.
+Blocking: for tools, on any one thread at a time. A failed read raises `NativeError`. `csrc/include/pybroker.h` tells
+the meaning of flags and how a walk goes past damage.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class WalkRow(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """Of a batch."""
+        """The last offset of a batch."""
         return self.base_offset + self.last_offset_delta
 
     @property

@@ -40,7 +40,7 @@ def event(kind: str, **fields: str | int) -> dict[str, Any]:
 
 
 def event_of(record: logging.LogRecord) -> tuple[str, Mapping[str, str | int]] | None:
-    """What `event` said of a line; None for one that tells of no event."""
+    """The event of a log line; None for one without."""
     found: tuple[str, Mapping[str, str | int]] | None = getattr(record, _ATTRIBUTE, None)
     return found
 

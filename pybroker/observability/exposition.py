@@ -1,7 +1,7 @@
 """Prometheus' text format (version 0.0.4), written by hand: thousands of lines have to be made in milliseconds.
 
-Pure, on whatever thread the caller has. As long as a text is made the interpreter's lock is given up now and then, and
-the CPU with it, so that a scrape costs the asyncio loop and the reactors no more than a millisecond at a time.
+Pure, on whatever thread the caller has. While a text is made the interpreter's lock is given up now and then, and the
+CPU with it. So a scrape costs the asyncio loop and the reactors no more than a millisecond at a time.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def labels(**values: str | int) -> str:
 
 
 class Rows:
-    """Labels that many metrics have in common, and that stay from scrape to scrape: the text around the values is made
-    once for each metric, so that filling in whole numbers is all that is left."""
+    """Labels that many metrics have in common, and that stay from scrape to scrape. The text around the values is made
+    once for each metric, so that only whole numbers have to be filled in."""
 
     def __init__(self, labels: Sequence[str]) -> None:
         """`labels` as the function of that name writes them."""
@@ -73,7 +73,7 @@ class Exposition:
 
     @property
     def text(self) -> str:
-        """What has been added."""
+        """The text that has been added."""
         return "\n".join(self._lines) + "\n"
 
     def add(self, metric: Metric, samples: Iterable[Sample]) -> None:

@@ -1,7 +1,7 @@
 """A small HTTP server for metrics and health, with a thread and an asyncio loop of its own.
 
 It answers when the broker's loop does not, and what it computes does not hold that loop up. GET and HEAD only, one
-request to a connection, bounded in bytes, time and number. Handlers run on its loop. What can fail: binding (OSError).
+request to a connection, bounded in bytes, time and number. Handlers run on its loop. Failures: binding (OSError).
 """
 
 from __future__ import annotations

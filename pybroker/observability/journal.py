@@ -1,8 +1,8 @@
 """The broker's log as entries of systemd's journal, with a field for each thing a line knows.
 
 Speaks the journal's own datagram protocol (systemd: "Native Journal Protocol"), so `journalctl PYBROKER_EVENT=roll` and
-the priorities of lines work. What can fail: making the handler (OSError, without a journal). A line
-that the journal does not take is told by `logging` on standard error.
+the priorities of lines work. Failures: making the handler (OSError, without a journal). A line that the journal does
+not take is told by `logging` on standard error.
 """
 
 from __future__ import annotations

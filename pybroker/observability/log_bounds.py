@@ -27,8 +27,8 @@ _CONTINUATION_MASK, _CONTINUATION = 0xC0, 0x80  # of UTF-8
 
 
 def one_line(text: str) -> str:
-    """The text of a line without what would begin another one, or drive a terminal: a client chooses its own name, and
-    that of its group, and must not write lines of its own into the log with them."""
+    """The text of a line without characters that would begin another one, or drive a terminal. A client chooses its own
+    name, and that of its group, and must not write lines of its own into the log with them."""
     return text.translate(_ESCAPES)
 
 

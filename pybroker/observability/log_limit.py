@@ -44,7 +44,7 @@ def caused_by(peer: str, kind: int = 0) -> dict[str, Any]:
 
 
 def subject_of(peer: str, message: str) -> str:
-    """What lines of a kind that are alike have in common."""
+    """The common part of similar lines of a kind."""
     return peer[:_PEER_BYTES] if peer else _NUMBER.sub("#", message)[:VALUE_BYTES]
 
 
@@ -193,7 +193,7 @@ class LimitedHandler(logging.Handler):
         self.inner.flush()
 
     def close(self) -> None:
-        """See logging.Handler. What is left out so far is told."""
+        """See logging.Handler. Tells the lines left out so far."""
         assert self.lock is not None
         with self.lock:
             if not self._closed:

@@ -1,6 +1,6 @@
 """Where the broker's log goes, and how much of it, as the configuration says: at start, and again at SIGHUP.
 
-On the main thread. What is held back by its level is not written, but `pybroker events` has its events all the same.
+On the main thread. Lines held back by their level are not written, but `pybroker events` has their events all the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What this process holds of the machine, read from /proc at the moment of the call."""
+"""This process's use of the machine, read from /proc at the moment of the call."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ def resident_bytes() -> int:
 
 
 def read_bytes() -> int:
-    """What the process has read from files and sockets since it began, by system calls that copy."""
+    """Bytes that the process has read from files and sockets since it began, by system calls that copy."""
     # The first line of proc_pid_io(5): "rchar: 123".
     return int(Path("/proc/self/io").read_text().split()[1])

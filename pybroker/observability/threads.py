@@ -1,4 +1,4 @@
-"""What the threads of this process have used of the CPU, as the kernel counts it. Reads a file for each thread."""
+"""The CPU time of this process's threads, as the kernel counts it. Reads a file for each thread."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
 @dataclass
 class Tally:
-    """What one member, or all of them, did in one interval."""
+    """The counts of one member, or of all of them, in one interval."""
 
     polls: int = 0
     records: int = 0
@@ -85,7 +85,8 @@ class Tally:
 
 @dataclass(frozen=True)
 class Member:
-    """What a member's process gets. It reports ("assigned", member, count), ("tally", interval, Tally), ("end", …)."""
+    """The arguments of a member's process. It reports ("assigned", member, count), ("tally", interval, Tally), ("end",
+    …)."""
 
     number: int
     parent_pid: int

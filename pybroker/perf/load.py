@@ -16,7 +16,7 @@ from pybroker.perf import lifetime
 from pybroker.perf.histogram import Histogram
 from pybroker.protocol.errors import ErrorCode
 
-#: What an answer can lack, besides codes of Kafka.
+#: The faults of an answer, besides codes of Kafka.
 _LACKS = {"malformed": "malformed answers", "empty": "answers without records, where there were some"}
 
 
@@ -26,7 +26,7 @@ class LoadFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Interval:
-    """What happened in one stretch of time. `start_s` is in seconds since the epoch."""
+    """The counts of one stretch of time. `start_s` is in seconds since the epoch."""
 
     start_s: float
     seconds: float
@@ -73,7 +73,7 @@ class Load:
 
     name: str
     command: Sequence[str]
-    #: What `result` gets besides: options that the program itself does not repeat.
+    #: Additional facts for `result`: options that the program itself does not repeat.
     facts: dict[str, Any] = field(default_factory=dict)
     intervals: list[Interval] = field(default_factory=list)
     result: dict[str, Any] = field(default_factory=dict)

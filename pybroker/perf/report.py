@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _DOTS_PER_INCH = 120
-# What waits for its answer when a run ends leaves a few unsent on any broker.
+# Requests that wait for their answer when a run ends leave a few unsent on any broker.
 _UNSENT_SHARE = 0.01
 _COLUMNS = ("MB/s", "requests/s", "requests", "mean ms", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms")
 _LATENCIES = ("mean", "p50", "p90", "p99", "p99.9", "max")
@@ -40,12 +40,12 @@ def summary_cells(load: Load) -> list[str]:
 
 
 def summary_columns() -> list[str]:
-    """What `summary_cells` are."""
+    """The columns of `summary_cells`."""
     return ["load", *_COLUMNS]
 
 
 def warnings(load: Load) -> list[str]:
-    """What one has to know to read a load's figures."""
+    """Caveats for the reader of a load's figures."""
     unsent = load.result.get("unsent", 0)
     if unsent <= _UNSENT_SHARE * load.result["requests"]:
         return []

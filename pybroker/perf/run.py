@@ -98,7 +98,8 @@ def _wait(running: Sequence[RunningLoad], told: queue.SimpleQueue[tuple[Load, In
 
 
 def document(loads: Sequence[Load], context: dict[str, Any], interrupted: bool) -> dict[str, Any]:
-    """What is saved; `pybroker bench publish` and `pybroker perf report` read it. `context` says where and when."""
+    """The saved document; `pybroker bench publish` and `pybroker perf report` read it. `context` says where and
+    when."""
     from pybroker.results.row import time_text
 
     return {

@@ -23,7 +23,7 @@ _UNKNOWN_MEMORY_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What the data plane is started with on this machine."""
+    """The settings that the data plane starts with on this machine."""
 
     name: str
     reactor_count: int
@@ -62,7 +62,7 @@ def _history_cache_bytes(config: BrokerConfig, memory_bytes: int) -> int:
 
 
 def _memory_bytes(machine: Machine) -> int:
-    """What the broker may use: all there is, or less by its control group."""
+    """The memory that the broker may use: all there is, or less by its control group."""
     group = machine.control_group
     known = (machine.memory.total_bytes, group.memory_max_bytes, group.memory_high_bytes)
     return min((each for each in known if each is not None), default=_UNKNOWN_MEMORY_BYTES)

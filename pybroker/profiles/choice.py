@@ -46,11 +46,11 @@ class Choice(Value):
 
     machine: Machine
     facts: dict[str, Fact]
-    #: What a saved measurement says of the medium; None where nothing was measured.
+    #: The medium by a saved measurement; None where nothing was measured.
     medium: Medium | None
     #: The class of machines this one belongs to; None for none that is known.
     recognised: ProfileDocument | None
-    #: Whose name the broker bears. Another one than `recognised` where nobody has measured that class.
+    #: The profile that the broker names as its own. Another one than `recognised` where nobody has measured that class.
     profile: ProfileDocument
     candidates: tuple[Candidate, ...]
     settings: dict[str, Resolved]
@@ -120,7 +120,7 @@ def _reason(asked: str, wanted: ProfileDocument, profile: ProfileDocument) -> st
 
 
 def _advice(asked: str, wanted: Candidate, profile: ProfileDocument, tuned: Candidate | None) -> str | None:
-    """What to do where a better profile may be had. `tuned` is the one that `auto` looks at first, if it is there."""
+    """Advice where a better profile may be had. `tuned` is the one that `auto` looks at first, if it is there."""
     meant = tuned if asked == AUTO and tuned is not None else wanted
     if not meant.matches:
         broken = ", ".join(rule.fact for rule in meant.rules if not rule.matches)

@@ -11,7 +11,7 @@ from pybroker.profiles.sizes import format_bytes
 
 
 def describe(choice: Choice) -> list[tuple[str, str]]:
-    """What it is, one line for each: a name and words."""
+    """The choice in lines of a name and words."""
     machine = choice.machine
     return [
         ("kernel", _kernel(machine)),
@@ -25,7 +25,7 @@ def describe(choice: Choice) -> list[tuple[str, str]]:
 
 
 def describe_medium(choice: Choice) -> str:
-    """What the bytes end up on, and how that is known."""
+    """The medium below the log dirs, and how it is known."""
     disks = {disk.name: disk for storage in choice.machine.storage for disk in storage.disks}.values()
     told = "; ".join(f"/sys calls {disk.name} {_rotation(disk)}" for disk in disks) or "/sys shows no disk"
     if choice.medium is not None and choice.medium.outranks is None:

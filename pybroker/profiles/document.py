@@ -6,7 +6,7 @@ tuned for one machine is too.
     [set]      what the broker is started with (`keys.PROFILE_KEYS`); what is missing is as in the generic profile
     [why]      for each key that is set, one line
 
-A profile that sets nothing only recognises machines. What can fail: ConfigError, which names file and key.
+A profile that sets nothing only recognises machines. Failures: ConfigError, which names file and key.
 """
 
 from __future__ import annotations

@@ -21,12 +21,12 @@ class Explanation:
     #: The broker's setting that wins over profiles; None where there is none.
     setting: str | None
     value: Setting
-    #: What the broker makes of a value that is a word.
+    #: The value that the broker derives from a word such as `auto`.
     effect: str | None
     source: str
     place: str
     why: str
-    #: What each shipped profile sets.
+    #: The settings of each shipped profile.
     profiles: dict[str, Setting]
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a profile can set: the table of its keys. A key that is missing here is refused in every profile."""
+"""The keys that a profile can set. A key that is missing here is refused in every profile."""
 
 from __future__ import annotations
 

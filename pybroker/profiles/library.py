@@ -50,14 +50,15 @@ def named_profile(asked: str, shipped: Sequence[ProfileDocument]) -> ProfileDocu
 
 
 def user_measurement() -> Path:
-    """What this user has measured, by the XDG base directories."""
+    """The file of this user's measurement, by the XDG base directories."""
     # Users without a home, as in containers, have none: the path then names nothing.
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return Path(state) / "pybroker" / "measurement.json"
 
 
 def measurement_paths(root: Path) -> list[Path]:
-    """Where a saved measurement may be, the first one found counts. Of a captured machine only the system's."""
+    """Where a saved measurement may be, the first one found counts. A captured machine has the system's measurement
+    only."""
     return [*([user_measurement()] if root == Path("/") else []), root / SYSTEM_MEASUREMENT]
 
 

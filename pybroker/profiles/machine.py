@@ -1,4 +1,4 @@
-"""What is known of the machine: values only, as the kernel names them. `facts` reads them.
+"""Facts about the machine: values only, as the kernel names them. `facts` reads them.
 
 None is "not told": a container hides much, and older kernels lack some. Immutable, so any thread may read them.
 """
@@ -16,7 +16,7 @@ class Kernel(Value):
     version: tuple[int, int]
     #: x86_64, aarch64, ...
     architecture: str
-    #: What the broker has a use for and this version has; a filter or a file system may refuse it all the same.
+    #: The operations that the broker can use and this version has; a filter or a file system may still refuse them.
     features: tuple[str, ...]
     #: kernel.io_uring_disabled: 0 all may use it, 1 one group (and CAP_SYS_ADMIN), 2 nobody. None before Linux 6.6.
     io_uring_disabled: int | None
@@ -31,10 +31,10 @@ class Cpu(Value):
     online_count: int
     #: Those this process may run on.
     allowed_count: int
-    #: Of the instruction sets that the data plane has code for.
+    #: The instruction sets that the data plane has code for.
     features: tuple[str, ...]
     numa_node_count: int
-    #: Of the frequency, each that is in use; none in most virtual machines.
+    #: The frequency governors in use; none in most virtual machines.
     governors: tuple[str, ...]
 
 
@@ -56,7 +56,7 @@ class Memory(Value):
 
 
 class Host(Value):
-    """What the kernel runs on."""
+    """The kind of machine or hypervisor below the kernel."""
 
     #: kvm, xen, vmware, ...; "unknown" when there is one without a name; None on bare metal.
     hypervisor: str | None
@@ -66,7 +66,7 @@ class Host(Value):
 
 
 class Limits(Value):
-    """Of this process; None is unlimited."""
+    """Limits of this process; None is unlimited."""
 
     open_files: int | None
     open_files_hard: int | None
@@ -76,7 +76,7 @@ class Limits(Value):
 
 
 class IoLimit(Value):
-    """What a control group allows on one block device; None is unlimited."""
+    """Limits that a control group sets on one block device; None is unlimited."""
 
     #: major:minor
     device: str
@@ -107,7 +107,8 @@ class BlockDevice(Value):
     number: str
     #: disk, md, dm (LVM, crypt, multipath), loop, memory (RAM disks, zram).
     kind: str
-    #: What connects a disk: nvme, sata, sas, scsi, usb, virtio, xen, hyperv, mmc, ...; None for what is no disk.
+    #: The transport of a disk: nvme, sata, sas, scsi, usb, virtio, xen, hyperv, mmc, ...; None for a device that is no
+    #: disk.
     transport: str | None
     model: str | None
     size_bytes: int | None
@@ -128,12 +129,12 @@ class BlockDevice(Value):
 
 
 class Storage(Value):
-    """What one log dir lies on."""
+    """The storage below one log dir."""
 
     path: str
     mount_point: str
     file_system: str
-    #: Of the mount and of the file system, in this order.
+    #: The options of the mount, then those of the file system.
     options: tuple[str, ...]
     source: str
     #: The device of the file system; None where there is none, or the kernel does not say.

@@ -33,7 +33,7 @@ class Rule(Value):
 
 
 def facts_of(machine: Machine, measured_medium: str | None = None) -> dict[str, Fact]:
-    """Every fact of `FACTS`. What was measured of the medium outranks what the kernel says of it."""
+    """Every fact of `FACTS`. A measured medium outranks the kernel's word for it."""
     facts = {name: read(machine) for name, read in FACTS.items()}
     if measured_medium is not None:
         facts["medium"] = measured_medium
@@ -67,7 +67,7 @@ def _disks(machine: Machine) -> list[BlockDevice]:
 
 
 def _same(values: Iterable[Fact | None]) -> Fact:
-    """What all of them are."""
+    """The value that all of them share."""
     found = {UNKNOWN if value is None else value for value in values}
     return found.pop() if len(found) == 1 else MIXED if found else UNKNOWN
 

@@ -1,8 +1,8 @@
-"""What a saved measurement says of the medium. It outranks /sys, whose flags are often what somebody cared to set.
+"""The medium according to a saved measurement. It outranks /sys, whose flags are often what somebody cared to set.
 
-Of the file that `pybroker profile measure` saves this reads two things: `medium`, an object with `name` (flash,
-rotating, unknown) and `why` (one line), and `machine`, the `Machine` it was made on, by which a measurement of other
-disks is left alone. A file that is no such thing counts as none.
+This module reads two members of the file that `pybroker profile measure` saves. `medium` is an object with `name`
+(flash, rotating, unknown) and `why` (one line). `machine` is the `Machine` it was made on, so a measurement of other
+disks is ignored. A file that is no such thing counts as none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Disk = tuple[Any, Any, Any]
 
 
 class Medium(Value):
-    """What measuring says of the medium: flash, rotating, or unknown, where it could not tell."""
+    """The medium as measured: flash, rotating, or unknown where the measurement could not tell."""
 
     name: str
     why: str

@@ -46,7 +46,7 @@ def encode_value(value: Message, version: int) -> bytes:
 
 
 def value_prefix(version: int) -> bytes:
-    """What is in front of a value's body."""
+    """The bytes in front of a value's body."""
     return _PREFIX.pack(version)
 
 

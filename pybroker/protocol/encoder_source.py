@@ -63,7 +63,8 @@ class EncoderSource:
         out.line(f"{'yield' if self._in_slices else 'return'} join(parts)")
 
     def _interrupt(self, work: str = "1") -> None:
-        """In slices: so many elements are written. What belongs to a tagged field is kept until its size is known."""
+        """In slices: so many elements are written. Code that belongs to a tagged field is kept until its size is
+        known."""
         if not self._in_slices:
             return
         out = self._out

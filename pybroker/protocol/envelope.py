@@ -15,7 +15,7 @@ _VERSION = struct.Struct(">h")
 
 
 class Origin(Value):
-    """Who asks. `principal` is Kafka's `type:name`, `host` the client's address as text."""
+    """The sender of the request. `principal` is Kafka's `type:name`, `host` the client's address as text."""
 
     principal: str = "User:ANONYMOUS"
     host: str = "127.0.0.1"

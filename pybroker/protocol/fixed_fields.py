@@ -1,7 +1,7 @@
 """The fixed-width fields that a message begins or ends with, as one `struct`.
 
-Of messages that differ in these alone, one is encoded whole; the others are its bytes with other fields in front of
-them, or behind. The layout comes from the schema. Pure.
+Where messages differ in these alone, one is encoded whole. The others are its bytes with other fields in front of them,
+or behind. The layout comes from the schema. Pure.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def crc32c(data: bytes) -> int:
 
 
 def decompress(codec_id: int, data: bytes, max_bytes: int) -> bytes:
-    """What `data` holds, by the C extension; ProtocolError when it is corrupt or holds more than `max_bytes`."""
+    """The unpacked `data`, by the C extension; ProtocolError when it is corrupt or unpacks to more than `max_bytes`."""
     from pybroker import native
 
     try:

@@ -1,8 +1,8 @@
-"""What generated message code runs on: base classes, varints and tagged fields.
+"""The base of generated message code: base classes, varints and tagged fields.
 
-Generated functions read with plain indexing and `struct`, so a short buffer shows up as IndexError or struct.error;
-`Message` turns these into `ProtocolError`, the only exception that leaves this package for malformed input or a value
-that cannot be written.
+Generated functions read with plain indexing and `struct`, so a short buffer shows up as IndexError or struct.error.
+`Message` turns these into `ProtocolError`. No other exception leaves this package for malformed input or a value that
+cannot be written.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ class Message(Struct):
 
     @classmethod
     def decode(cls, version: int, buffer: bytes | bytearray | memoryview, position: int = 0) -> tuple[Self, int]:
-        """(message, position after it). What follows it in the buffer is left alone.
+        """(message, position after it). Bytes behind it in the buffer are left alone.
 
         ProtocolError when the version is unknown or the bytes are malformed: cut short, a negative length or an absurd
         count, bad UTF-8.

@@ -1,7 +1,7 @@
 """`QuorumChannel`: a request that finds the active controller, over a connection of its own. On the asyncio loop.
 
 One request at a time, so what must not wait behind others has a channel of its own. A request whose connection breaks,
-or whose controller is replaced meanwhile, is sent again to whoever leads then: the controllers tell a repetition from a
+or whose controller is replaced meanwhile, is sent again to the new leader. The controllers tell a repetition from a
 first attempt where it matters (broker epoch, partition epoch), as they must for Kafka's brokers.
 """
 

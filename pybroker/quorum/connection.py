@@ -98,7 +98,7 @@ class QuorumConnection:
             try:
                 return await self._call(request, version)
             except BaseException:
-                # What is still to come would be taken for the answer to the next request.
+                # Bytes still to come would be taken for the answer to the next request.
                 self.close()
                 raise
 

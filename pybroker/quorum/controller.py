@@ -2,8 +2,8 @@
 
 It offers what the embedded `Controller` offers: an image and its publishers, the configuration with dynamic values, and
 operations. Here an operation is a request to the active controller, and its effect comes back through the metadata log.
-What takes long must not hold up what keeps the broker alive: heartbeats, replication and everything else have a channel
-each.
+Long operations must not hold up those that keep the broker alive: heartbeats, replication and everything else have a
+channel each.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 #: For requests that do not say how long they may take.
 _FORWARD_TIMEOUT_S = 60.0
 _REPLICATION_TIMEOUT_S = 30.0
-#: Of a session: so long the data plane stands in for a control loop that says nothing.
+#: The part of a session for which the data plane stands in for a control loop that says nothing.
 _STAND_IN_FRACTION = 2 / 3
 #: Between looks whether this broker is registered again.
 _REGISTRATION_INTERVAL_S = 0.2
@@ -84,7 +84,7 @@ class QuorumController:
 
     @property
     def image(self) -> MetadataImage:
-        """What the controllers have committed, as far as it has arrived here."""
+        """The state that the controllers have committed, as far as it has arrived here."""
         return self._fetcher.image
 
     @property
@@ -94,7 +94,7 @@ class QuorumController:
 
     @property
     def broker_epoch(self) -> int:
-        """Of the newest registration; -1 before the first."""
+        """The epoch of the newest registration; -1 before the first."""
         return self._lifecycle.broker_epoch
 
     @property
@@ -161,8 +161,8 @@ class QuorumController:
     ) -> int:
         """Register this broker, tell where its replicas lie, and return when it is unfenced: its broker epoch.
 
-        What the metadata says of this broker's leadership is of an earlier life until it is registered:
-        `before_leading` is called then, and all there is is published once more. QuorumError.
+        Until it is registered, the metadata describes the leadership of this broker's previous incarnation. Then
+        `before_leading` is called, and everything is published once more. QuorumError.
         """
         await self._lifecycle.register(registration)
         before_leading()
@@ -185,7 +185,7 @@ class QuorumController:
         for request in assign_requests(wrong, self.node_id, self.broker_epoch):
             answer = await self._until_available(self._replication, request)
             while answer.error_code == ErrorCode.STALE_BROKER_EPOCH:
-                # This broker is being registered again. What it has said counts no less for that.
+                # This broker is being registered again. Its answer counts all the same.
                 await asyncio.sleep(_REGISTRATION_INTERVAL_S)
                 request.broker_epoch = self.broker_epoch
                 answer = await self._until_available(self._replication, request)
@@ -245,7 +245,7 @@ class QuorumController:
     # ---- requests of clients ---------------------------------------------------------------------------------------
 
     async def perform(self, request: m.Message, version: int, origin: Origin) -> Any:
-        """What the active controller answers `origin`. Its effect has arrived here, if that takes less than a second.
+        """The active controller's answer to `origin`. Its effect has arrived here, if that takes less than a second.
         When no controller answers in the request's time, the response says so. VersionNotTaken when the active
         controller is of a version of Apache Kafka that does not know `version` of the request."""
         refusals = broker_configs.refusals(request, self.image, self.config)

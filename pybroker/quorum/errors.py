@@ -1,4 +1,4 @@
-"""What can go wrong between this broker and its controllers. Every text is written for the operator."""
+"""The errors between this broker and its controllers. Every text is written for the operator."""
 
 from __future__ import annotations
 

@@ -49,7 +49,8 @@ _LARGE_BYTES = 64 << 10
 
 
 class FetcherSettings(Value):
-    """Who fetches, and with what patience. `directory_id` is of the log dir with which this broker observes."""
+    """The identity and the patience of the fetcher. `directory_id` is of the log dir with which this broker
+    observes."""
 
     node_id: int
     cluster_id: str
@@ -212,7 +213,7 @@ class MetadataFetcher:
             await run_in_slices(replayer.replay_steps(batch))
             is_whole = _is_end(batch)
         if not is_whole:
-            # What it lacks would count for deleted, and logs here be deleted with it.
+            # Records that it lacks would count as deleted, and logs here be deleted with them.
             raise ProtocolError(f"{where} has {len(data)} bytes and no end")
         image = await run_in_slices(replayer.finish_steps(snapshot.end_offset, snapshot.epoch))
         delta = await asyncio.to_thread(_replacing, self.image, image)

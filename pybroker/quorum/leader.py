@@ -1,8 +1,8 @@
 """`LeaderFinder`: which controller is the active one, as far as this broker has heard. Pure; on the asyncio loop.
 
-Whoever is asked for metadata and does not lead the quorum names the leader it knows of. That may be one that has just
-died, so a leader that did not answer is not believed in again until all bootstrap servers have been asked (KIP-595,
-KIP-853).
+A node that is asked for metadata and does not lead the quorum names the leader it knows of. That may be one that has
+just died, so a leader that did not answer is not believed in again until all bootstrap servers have been asked
+(KIP-595, KIP-853).
 """
 
 from __future__ import annotations

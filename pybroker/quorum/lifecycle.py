@@ -1,8 +1,8 @@
 """`BrokerLifecycle`: this broker's registration with the quorum and its heartbeats (KIP-631), as far as its stop.
 
-A task on the asyncio loop sends heartbeats; each says how far this broker has applied the metadata and what it wants:
-to be unfenced, to stop, to have log dirs taken out of service (KIP-858, KIP-1066). The controllers fence a broker that
-is silent for broker.session.timeout.ms. One that they no longer know under its epoch registers again, under its last
+A task on the asyncio loop sends heartbeats. Each says how far this broker has applied the metadata, and its wish: to be
+unfenced, to stop, to have log dirs taken out of service (KIP-858, KIP-1066). The controllers fence a broker that is
+silent for broker.session.timeout.ms. One that they no longer know under its epoch registers again, under its last
 epoch, so that they take its log for what it was.
 """
 
@@ -57,7 +57,7 @@ class LifecycleSettings(Value):
 
 
 class _Wish(Value):
-    """What a heartbeat asks for."""
+    """The wish of a heartbeat."""
 
     fence: bool = True
     shut_down: bool = False
@@ -222,7 +222,8 @@ class BrokerLifecycle:
         )
 
     def on_image(self, image: MetadataImage) -> None:
-        """What the metadata says of this broker: a heartbeat's answer may not tell that it was fenced for a while."""
+        """Takes the metadata's view of this broker: a heartbeat's answer may not tell that it was fenced for a
+        while."""
         is_unfenced = self.broker_epoch != UNREGISTERED and _is_unfenced(image, self._settings.node_id)
         if is_unfenced and not self._was_unfenced:
             logger.info("the controllers have unfenced this broker", extra=event("fencing"))

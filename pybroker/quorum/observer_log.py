@@ -1,9 +1,9 @@
 """`ObserverLog`: the metadata log as an observer of the quorum has it in memory: what is committed, and what not yet.
 
 Pure. A batch counts once the quorum has committed it, which is when the high watermark has passed it; until then
-another leader may take it back (KIP-595). What counts is handed on once and forgotten. Fails with `MetadataError` for
-records that are not known, with `ProtocolError` for bytes that were damaged on their way and may be fetched again, and
-with `QuorumError` when committed records are taken back.
+another leader may take it back (KIP-595). Committed records are handed on once and forgotten. Failures: `MetadataError`
+for unknown records, `ProtocolError` for bytes that were damaged on their way and may be fetched again, `QuorumError`
+when committed records are taken back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a client is answered whose forwarded request reached no active controller: an error in each row. Pure."""
+"""The answer to a client whose forwarded request reached no active controller: an error in each row. Pure."""
 
 from __future__ import annotations
 

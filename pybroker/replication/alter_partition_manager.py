@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 #: Kafka's: between a request that failed and the next.
 _RETRY_BACKOFF_S = 0.05
 
-#: Of a leader, the controller only accepts that it has recovered: it serves.
+#: The controller accepts only a leader that has recovered, and a leader that serves has.
 _RECOVERED = 0
 
 PartitionId = tuple[bytes, int]
@@ -81,7 +81,7 @@ class AlterPartitionManager:
 
     async def _send_all(self) -> None:
         try:
-            # What else is proposed in this turn of the loop goes along.
+            # Other proposals of this turn of the loop go along.
             await asyncio.sleep(0)
             while self._unanswered:
                 if not await self._send(dict(self._unanswered)):

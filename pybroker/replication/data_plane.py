@@ -1,4 +1,4 @@
-"""What replication needs of the data plane: followers' progress from a leader, fetchers for followers.
+"""The interface to the data plane that replication needs: followers' progress from a leader, fetchers for followers.
 
 `pybroker.native` has the real things; tests have doubles.
 """

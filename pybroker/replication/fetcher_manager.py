@@ -141,7 +141,7 @@ class ReplicaFetcherManager:
 
 def _response_max_bytes(config: BrokerConfig) -> int:
     max_bytes = config.get_int("replica.fetch.response.max.bytes")
-    # Of nothing comes at least one batch, as of very little.
+    # A limit of zero brings at least one batch, as a very small limit does.
     return max(max_bytes, 1) if config.is_set("replica.fetch.response.max.bytes") else min(max_bytes, _RESPONSE_BYTES)
 
 

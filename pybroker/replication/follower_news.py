@@ -1,4 +1,4 @@
-"""What has happened to a partition that follows, in words for the log."""
+"""Events of a partition that follows, in words for the log."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """`IsrState`: the in-sync replicas of one partition, as its leader knows them (KIP-497). Pure.
 
 Only the controller changes an ISR; the leader proposes, and names the partition epoch its proposal rests on. Until the
-answer comes, the high watermark waits for all who may be in sync by then (`maximal`): also for a replica that is
-proposed to join, and still for those proposed to leave. One proposal is under way at most.
+answer comes, the high watermark waits for every replica that may be in sync afterwards (`maximal`). These include a
+replica proposed to join and those proposed to leave. One proposal is under way at most.
 
 | state | what happens | what follows |
 |---|---|---|
@@ -45,7 +45,7 @@ _NONE_TOLD: Mapping[int, int] = {}
 
 
 class Verdict(enum.Enum):
-    """What an answer to a proposal means for whoever sent it."""
+    """The meaning of an answer for the sender of the proposal."""
 
     APPLIED = "applied"
     NOT_DONE = "not done"
@@ -84,7 +84,7 @@ class IsrState:
 
     @property
     def joining(self) -> tuple[int, ...]:
-        """Who is proposed to join."""
+        """The replicas proposed to join."""
         return () if self.pending is None else tuple(each for each in self.pending.isr if each not in self.isr)
 
     @property
@@ -119,7 +119,7 @@ class IsrState:
         self.pending = None
 
     def on_answer(self, proposal: Proposal, answer: m.AlterPartitionResponse.PartitionData) -> Verdict:
-        """What the controller says of a proposal. APPLIED and NOT_DONE end it."""
+        """Takes the controller's answer to a proposal. APPLIED and NOT_DONE end it."""
         if proposal is not self.pending:
             return Verdict.STALE
         code = answer.error_code
@@ -136,7 +136,7 @@ class IsrState:
         return Verdict.OVERTAKEN if code in _OVERTAKEN else Verdict.RETRY
 
     def on_registration(self, registration: PartitionRegistration) -> bool:
-        """What the metadata says of the partition, still led here. Whether anything is different now: an earlier
+        """Takes the metadata's state of the partition, still led here. Whether anything is different now: an earlier
         registration, or that of an answer that has come already, is nothing new."""
         assert registration.leader == self.leader_id
         if registration.partition_epoch <= self.partition_epoch:

@@ -2,7 +2,7 @@
 loop; looking at files and repairing on the log manager's threads.
 
 A log that cannot be written is cut to what was written whole, again and again until that succeeds, as after a full
-disk. What does not pass by itself goes to `LogFailures`, which decides what is out of service then.
+disk. Lasting failures go to `LogFailures`, which decides what goes out of service.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class LogRepair:
         self._open_again(log)
 
     async def _look_at_files(self, log: PartitionLog) -> NativeError | None:
-        """What is wrong with a log's files; None when nothing is."""
+        """The fault of a log's files; None when there is none."""
         while not log.closing:
             try:
                 await log.run(log.native.check_files)

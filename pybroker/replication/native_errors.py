@@ -1,4 +1,4 @@
-"""What the protocol says of a failed call into the data plane."""
+"""The protocol's error code for a failed call into the data plane."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class Replication(Value):
-    """What a broker among others has."""
+    """The parts that a broker has beside others in a cluster."""
 
     isr: IsrManager
     fetchers: ReplicaFetcherManager
@@ -56,7 +56,7 @@ class PartitionRoles:
         return self._replication is not None and registration.replicas != (self._node_id,)
 
     def on_image(self, image: MetadataImage) -> None:
-        """What there is now, before `apply` for partitions of the same image."""
+        """Takes the present brokers, before `apply` is called for partitions of the same image."""
         if self._replication is not None:
             self._replication.isr.on_brokers(image.cluster.brokers)
             self._replication.fetchers.on_image(image)
@@ -89,7 +89,7 @@ class PartitionRoles:
             self._replication.isr.on_caught_up(key, replica_id)
 
     async def apply(self, replica: Replica, registration: PartitionRegistration) -> None:
-        """Make a replica what it is registered as. What fails is logged; the replica serves nobody then."""
+        """Make a replica what it is registered as. A failure is logged; the replica then serves nobody."""
         async with replica.lock:
             if not replica.is_leaving:
                 await self._apply(replica, registration)

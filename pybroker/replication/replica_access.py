@@ -181,8 +181,8 @@ class ReplicaAccess:
             raise kafka_error(error) from error
 
     def _check_watermark(self, topic: str, partition: int) -> None:
-        """OFFSET_NOT_AVAILABLE while a new leader does not know yet up to where its predecessor told consumers that
-        they may read: what it would say now may be less than that (KIP-207)."""
+        """Raises OFFSET_NOT_AVAILABLE while a new leader does not know yet how far its predecessor let consumers read.
+        Its own answer now could lie below that (KIP-207)."""
         replica = self._replicas[topic, partition]
         if replica.log.native.state.high_watermark < replica.epoch_start_offset:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)

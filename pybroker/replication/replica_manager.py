@@ -90,7 +90,8 @@ class ReplicaManager(ReplicaAccess):
         #: Work on all partitions, one after the other: mostly images to put into effect.
         self._queue: list[Callable[[], Awaitable[None]]] = []
         self._applier: asyncio.Task[None] | None = None
-        #: Of the image that was put into effect last, with what this broker leads.
+        #: The end offset of the image that was put into effect last, and the configs of the topics that this broker
+        #: leads.
         self._end_offset_in_effect = 0
         self._topic_configs: dict[str, TopicConfig] = {}
         self._resolved: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
@@ -112,7 +113,7 @@ class ReplicaManager(ReplicaAccess):
 
     @property
     def largest_producer_id(self) -> int:
-        """Of those that were found in logs as they were opened; -1 without any."""
+        """The largest of those found in logs as they were opened; -1 without any."""
         return self._logs.largest_producer_id
 
     # ---- metadata --------------------------------------------------------------------------------------------------
@@ -151,7 +152,7 @@ class ReplicaManager(ReplicaAccess):
             logger.exception("a change of partitions could not be put into effect")
 
     def in_effect(self, end_offset: int) -> int:
-        """See `MetadataApplier`. What could not be put into effect counts, too: it has been told of, and is tried again
+        """See `MetadataApplier`. A change that failed counts as well: the failure has been reported, and is tried again
         where that can help."""
         return end_offset if self._applier is None else self._end_offset_in_effect
 
@@ -203,8 +204,8 @@ class ReplicaManager(ReplicaAccess):
         )
 
     async def _follow_all(self, change: _Change) -> None:
-        """Let every partition that is led elsewhere follow its leader where that is now. Who leads what here is settled
-        by changes of topics alone."""
+        """Let every partition that is led elsewhere follow its leader where that is now. Leaders and followers here
+        change by changes of topics alone."""
         if not (self._may_lead and self._are_roles_due):
             return
         self._are_roles_due = False
@@ -388,7 +389,7 @@ class ReplicaManager(ReplicaAccess):
 
     async def set_strays_aside(self) -> None:
         """At the start: rename the directories of partitions that are none of this broker's, by the metadata published
-        so far. What is published meanwhile waits, so that nothing is opened under a name that is about to go."""
+        so far. Images published meanwhile wait, so that nothing is opened under a name that is about to go."""
         assert self._image is not None
         applied = _applied(self._image)
         self._enqueue(lambda: self._logs.set_strays_aside(self._is_ours, applied))

@@ -1,6 +1,6 @@
-"""What a result file does not say itself: the machine it was measured on, the commit, and how pybroker was set.
+"""The facts that a result file lacks: the machine it was measured on, the commit, and pybroker's settings.
 
-Read once from /proc, /sys and git by `detect`; nothing here needs root. What is not told stays empty.
+Read once from /proc, /sys and git by `detect`; nothing here needs root. Unknown facts stay empty.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Context:
         return fields
 
     def hardware(self) -> dict[str, Any]:
-        """What is true of the machine whatever runs on it."""
+        """The facts of the machine that hold for every run."""
         names = ("machine", "cpu", "cores", "ram_bytes", "disk", "nic", "kernel", "file_system")
         return {name: getattr(self, name) for name in names}
 

@@ -51,7 +51,7 @@ def rows(document: Any, source: Source) -> Iterator[Found | Rejection]:
 
 
 def line_rows(document: Any, name: str, source: Source) -> Iterator[Found | Rejection]:
-    """Of one line: benchmarks "<name>.<figure>"."""
+    """The rows of one line: benchmarks "<name>.<figure>"."""
     if document.get("version") != _VERSION:
         yield unknown_version(source, "a pbload result", document.get("version"), str(_VERSION))
         return

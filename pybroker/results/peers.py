@@ -1,7 +1,7 @@
 """Rows from the JSON that `python -m bench.peers.compare` saves: ours and the peers', each repetition's median.
 
-What its measurements hold gives a row per shape, figure and broker. A section that kept no measurements gives its own
-two figures per row.
+Its measurements give a row per shape, figure and broker. A section that kept no measurements gives its own two figures
+per row.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class _Comparison:
                 if row["shape"] in shapes:
                     continue
                 better = HIGHER if row["at_least"] else LOWER
-                # What stands on the other side may be a bound, or ourselves at rest; only peers have facts.
+                # The other side may be a bound, or ourselves at rest; only peers have facts.
                 for side in ("ours", "theirs") if sides["theirs"] in self._facts else ("ours",):
                     fields = {"unit": _unit(row["metric"]), "better": better, "samples": 1, "value": row[side]}
                     yield self._found(str(sides[side]), f"{row['shape']}: {row['metric']}", fields)

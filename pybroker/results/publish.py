@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pybroker.results.row import Rejection, Row
 
-#: What a topic of results is made with. The broker's clock stamps the records, to hold the machines' clocks against.
+#: The settings of a topic of results. The broker's clock stamps the records, to hold the machines' clocks against.
 _TOPIC_CONFIG = {"message.timestamp.type": "LogAppendTime", "retention.ms": "-1", "compression.type": "zstd"}
 _PARTITION_COUNT = 4
 _TIMEOUT_SECONDS = 30.0

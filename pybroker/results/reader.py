@@ -25,7 +25,7 @@ _KINDS: tuple[tuple[Callable[[Any], bool], Normaliser], ...] = (
     (asv.is_asv, asv.rows),
     (limits.is_measurement, limits.rows),
 )
-#: What ASV keeps beside its results.
+#: Files that ASV keeps beside its results.
 _NO_RESULTS = ("benchmarks.json", "machine.json")
 
 

@@ -41,7 +41,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """What was refused. `source` is a file or a place in a topic, `excerpt` the beginning of what was there."""
+    """A refused row. `source` is a file or a place in a topic, `excerpt` the beginning of what was there."""
 
     reason: Reason
     detail: str

@@ -1,4 +1,4 @@
-"""What every normaliser gets and gives: where a document came from, and the fields it found.
+"""The input and output of every normaliser: a document's origin, and the fields found in it.
 
 A normaliser is a pure function of a parsed document: it yields fields of rows (see `Row`), to which the reader adds
 what the context knows, or rejections. It raises `FormatError` when the document is not what it says it is.

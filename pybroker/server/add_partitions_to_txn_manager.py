@@ -1,8 +1,8 @@
 """`AddPartitionsToTxnManager`: asks transaction coordinators whether partitions that begin to be written to are part of
 the transaction (KIP-890). On the asyncio loop.
 
-The data plane holds a Produce meanwhile; `verify` sees to it that it goes on, whatever happens: with no error, with
-what the coordinator says, or with one that makes the producer try again. There is a connection and one request at a
+The data plane holds a Produce meanwhile. `verify` makes it go on, whatever happens: with no error, with the
+coordinator's answer, or with an error that makes the producer try again. There is a connection and one request at a
 time for each coordinator, which asks for all that has gathered meanwhile. Rules and errors are those of Apache Kafka's
 class of that name.
 """
@@ -46,7 +46,7 @@ _TRIED_AGAIN = frozenset(
 
 
 class CoordinatorConnection(Protocol):
-    """A connection to a broker. What it raises is an OSError, or a ProtocolError."""
+    """A connection to a broker. It raises OSError or ProtocolError."""
 
     @property
     def is_open(self) -> bool:
@@ -206,7 +206,8 @@ class _Coordinator:
         self._timeout_s = timeout_s
         self._settle = settle
         self._waiting: dict[str, _Waiting] = {}
-        #: What the log has been told since it was last asked with success: a Produce comes every few milliseconds.
+        #: Complaints already logged since the coordinator was last asked with success: a Produce comes every few
+        #: milliseconds.
         self._complaints: set[str] = set()
         self._connection: CoordinatorConnection | None = None
         self._asking: asyncio.Task[None] | None = None
@@ -339,7 +340,7 @@ def _for_all(code: int) -> Mapping[TopicPartition, int]:
 
 
 def error_for_producer(code: int, produce_version: int) -> int:
-    """What a producer is told that produces with that version, for what the coordinator said of a partition."""
+    """The error for a producer that uses that version of Produce, by the coordinator's code for a partition."""
     if code == ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code == ErrorCode.TRANSACTION_ABORTABLE and produce_version < _ABORTABLE_PRODUCE_VERSION:

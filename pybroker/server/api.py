@@ -1,10 +1,10 @@
 """The contract between the request dispatcher and the handlers in `pybroker/server/apis/`.
 
 Every module there exposes one `API = Api(...)`. Handlers run on the asyncio loop thread. The dispatcher decodes the
-request, calls `API.handle(broker, context, request)` and encodes what it returns; a handler that already holds the
-encoded body returns `bytes`, or a list of its parts when it is large. A handler whose answer is ready at once never
-suspends, so that the dispatcher can finish it with one `send(None)` and needs no Task; one that has to wait awaits
-plain asyncio futures. A handler goes through what may be many by `pybroker.turns.in_slices`.
+request, calls `API.handle(broker, context, request)` and encodes the result. A handler that already holds the encoded
+body returns `bytes`, or a list of its parts when it is large. A handler whose answer is ready at once never suspends,
+so the dispatcher finishes it with one `send(None)` and needs no Task. One that has to wait awaits plain asyncio
+futures. A handler goes through what may be many by `pybroker.turns.in_slices`.
 
 A handler answers every failure that the protocol has an error code for by itself. An exception that leaves it is a
 defect: the dispatcher logs it and closes the connection.
@@ -38,7 +38,7 @@ Encoded = bytes | list[bytes]
 
 
 class RequestContext(NamedTuple):
-    """What a handler may know of the request besides its body.
+    """A handler's knowledge of the request besides its body.
 
     `client_id` is None when the client sent none. `client_host` is the peer's address without a port, such as
     `127.0.0.1`. `listener` is the listener's name, for choosing which advertised endpoint to answer with.
@@ -72,7 +72,7 @@ class MetadataHolder(Protocol):
 
 @dataclass(slots=True)
 class BrokerServices:
-    """What handlers work with; one per broker, built at start, never replaced.
+    """The services that handlers work with; one per broker, built at start, never replaced.
 
     `config` is the configuration with the dynamic values of the newest image. `served` has (api key, lowest, highest
     version) of every API, Produce and Fetch included, as ApiVersions tells them; `forwarded` has the keys of those that

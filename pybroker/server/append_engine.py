@@ -120,8 +120,8 @@ def start_append_engine(
 
 
 def find_rings(directories: Sequence[LogDirectory], config: BrokerConfig) -> None:
-    """Where rings of these dirs may be that nothing says any more, before their logs are read. What cannot be read here
-    is told when the dir is loaded. Blocking."""
+    """Where rings of these dirs may be that nothing says any more, before their logs are read. Files that cannot be
+    read here are told when the dir is loaded. Blocking."""
     parent = Path(config.get_str("pybroker.tail.ring.directory"))
     for each in directories:
         with contextlib.suppress(OSError):

@@ -14,7 +14,7 @@ from pybroker.native.errors import NativeError
 
 logger = logging.getLogger(__name__)
 
-#: Who everybody is on a PLAINTEXT listener.
+#: The principal of everybody on a PLAINTEXT listener.
 _USER = "ANONYMOUS"
 
 

@@ -1,7 +1,7 @@
 """`Daemon`: one broker from its configuration to its end. On the asyncio loop.
 
 Start: bind the listeners, lock the log dirs, replay the metadata, open the partitions, register, serve. Stop: in the
-reverse order, so that whatever was acknowledged is on disk and marked as such. What can fail at start is raised
+reverse order, so that whatever was acknowledged is on disk and marked as such. A failure at start is raised
 (`NativeError`, `StorageError`, `MetadataError`, `OSError`), with everything opened so far closed again.
 """
 
@@ -70,7 +70,7 @@ from pybroker.values import Value
 logger = logging.getLogger(__name__)
 
 _SLOW_OPENING_MS = 1_000
-#: What a throttle is when nobody has set it.
+#: The value of a throttle that nobody has set.
 _UNLIMITED = 2**63 - 1
 _SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
@@ -93,7 +93,7 @@ class Daemon:
         self.clock = SystemClock()
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.listeners: list[BoundListener] = []
-        #: Of clients, open at the start.
+        #: The connections of clients that are open at the start.
         self.partition_count = 0
         #: How appended bytes reach the disk, once the log dirs are open.
         self.append_engine = profile.append_engine
@@ -415,7 +415,8 @@ async def _assign_directory(
 
 
 def _previous_broker_epoch(logs: LogManager) -> int:
-    """Of the last life, if it came to an end in order in all log dirs, and no log has lost records since (KIP-966)."""
+    """The epoch of the last session, if it came to an end in order in all log dirs, and no log has lost records since
+    (KIP-966)."""
     if logs.ends.losses.count > 0:
         return NO_BROKER_EPOCH
     epochs = {each.previous_broker_epoch if each.clean else NO_BROKER_EPOCH for each in logs.live}

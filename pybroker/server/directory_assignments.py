@@ -1,7 +1,7 @@
 """`DirectoryAssignments`: tells the controllers in which log dir a new replica was put (KIP-858). On the asyncio loop.
 
-The controllers choose the log dir of a replica on a broker that has only one in service, and leave it to the broker
-where there are several: they have to be told, or they could not say what is offline when a log dir fails.
+The controllers choose the log dir of a replica on a broker that has only one in service. Where there are several they
+leave it to the broker. They have to be told, or they could not say what is offline when a log dir fails.
 """
 
 from __future__ import annotations

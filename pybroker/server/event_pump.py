@@ -2,8 +2,8 @@
 
 Runs on the asyncio loop, woken by one file descriptor for a batch of events. A handler is stepped once; when it is done
 then, and most are, its answer leaves at once. One that waits for a future is stepped again when that is decided. Only
-one that waits for something else, or once more, becomes a Task, whose life costs as much as many a handler. What a
-client sends wrong costs it its connection and the log one line.
+one that waits for something else, or once more, becomes a Task, whose life costs as much as many a handler. A client's
+bad request costs it its connection and the log one line.
 
 Requests over 64 KiB, and answers that are long, are the business of `large_requests`. A round of the loop handles
 events for no longer than a slice (`pybroker.turns`); the rest comes in the next.
@@ -239,7 +239,7 @@ class EventPump:
             return
         client_id = None if client_length == NULL_LENGTH else _client_id(read_bytes(client, client_length))
         host = self._hosts.get(connection) or self._find_host(connection, handle)
-        # What is logged until the request is answered, by tasks that it begins as well, is of this client.
+        # Log lines until the request is answered, by tasks that it begins as well, name this client.
         current_peer.set(host)
         name = self._listeners[listener]
         context = RequestContext(key, version, correlation, client_id, host, name, _PRINCIPAL, connection)
@@ -260,7 +260,7 @@ class EventPump:
             return
         else:
             if isinstance(waits_for, asyncio.Future):
-                # What a Task does when its coroutine waits: tells the future that the wait has been taken note of.
+                # A Task does this when its coroutine waits: it tells the future that the wait has been noted.
                 waits_for._asyncio_future_blocking = False
                 self._awaited.add(waits_for)
                 waits_for.add_done_callback(partial(self._go_on, handle, context, handling))
@@ -350,7 +350,7 @@ class EventPump:
         except Exception as error:  # noqa: BLE001 - a defect, whatever it is: the request must come to an end
             self._close_for_defect(handle, context, error)
         else:
-            # Who is told to wait is made to (KIP-219): older clients know nothing of it.
+            # The broker itself holds back a client that is told to wait (KIP-219): older clients know nothing of it.
             self._native.reply(handle, body, throttle_ms)
 
     def _fail(self, handle: int, context: RequestContext, error: Exception) -> None:

@@ -356,8 +356,8 @@ async def send_in_slices(native: NativeBroker, handle: int, version: int, respon
 
 
 async def drop_message(message: Any) -> None:
-    """Free a message that nobody needs any more. What handlers may have kept of it, the structs and the arrays of plain
-    values in them, stays as it is."""
+    """Free a message that nobody needs any more. Parts that handlers may have kept, the structs and the arrays of plain
+    values in them, stay as they are."""
     if not isinstance(message, Struct):
         return
     for name in message.__slots__:

@@ -32,7 +32,7 @@ class MetadataController(Protocol):
 
     @property
     def broker_epoch(self) -> int:
-        """Of this broker's registration; -1 before it."""
+        """The epoch of this broker's registration; -1 before it."""
         ...
 
     @property

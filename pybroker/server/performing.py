@@ -1,7 +1,7 @@
 """Requests that the controller answers, whichever one: handed on to it as they are.
 
-Where the controllers are Apache Kafka's, more than the embedded one knows can be asked of them: `forwarded` has those
-APIs, which then take the place of the handlers that answer from what this broker knows by itself.
+Apache Kafka's controllers know more than the embedded one. `forwarded` has the APIs that are asked of them, which then
+take the place of the handlers that answer from this broker's own knowledge.
 """
 
 from __future__ import annotations

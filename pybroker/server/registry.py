@@ -43,13 +43,13 @@ def forwarded_keys(found: Mapping[int, Api[Any, Any]]) -> frozenset[int]:
 
 
 def served_ranges(found: Mapping[int, Api[Any, Any]]) -> tuple[VersionRange, ...]:
-    """What the data plane lets through."""
+    """The versions that the data plane lets through."""
     own = ((key, api.min_version, api.max_version) for key, api in found.items())
     return tuple(sorted((*_DATA_PLANE, *own)))
 
 
 def told_ranges(served: tuple[VersionRange, ...], *, joins_quorum: bool = False) -> tuple[VersionRange, ...]:
-    """What ApiVersions tells clients.
+    """The versions that ApiVersions tells clients.
 
     A broker with its own controller serves UpdateFeatures in each version, and tells of those whose response has a row
     for each feature. So `kafka-features.sh upgrade --release-version` raises the features that are served, and says of

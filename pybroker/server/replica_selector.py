@@ -41,7 +41,7 @@ class RackSelector:
             self._told = racks
 
     def _racks(self, image: MetadataImage) -> dict[int, str]:
-        """Of the brokers that serve."""
+        """The racks of the brokers that serve."""
         if self._config().get("replica.selector.class") != RACK_AWARE:
             return {}
         return {

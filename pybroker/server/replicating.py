@@ -1,4 +1,4 @@
-"""What a broker among others works with, put together from its configuration, data plane and controllers."""
+"""The parts of a broker in a cluster, put together from its configuration, data plane and controllers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ControllerChannel:
 
     @property
     def broker_epoch(self) -> int:
-        """Of this broker's registration."""
+        """The epoch of this broker's registration."""
         return self._controller.broker_epoch
 
     async def alter_partition(self, request: m.AlterPartitionRequest) -> m.AlterPartitionResponse:

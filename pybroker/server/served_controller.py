@@ -14,8 +14,8 @@ from pybroker.protocol.envelope import Origin
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.server.metadata_controller import MetadataController
 
-#: So long an answer waits at most, whatever the client says that it may take: its connection is not that patient
-#: (librdkafka gives a request up after `socket.timeout.ms`), and it would ask again for what is there already.
+#: The longest wait of an answer, whatever the client allows. Its connection is not that patient (librdkafka gives a
+#: request up after `socket.timeout.ms`), and it would ask again for what is there already.
 _MOST_MS = 5_000
 
 
@@ -36,8 +36,8 @@ class ServedController:
         """The response to `request`, which is of that version and comes from `origin`."""
         response = await self._controller.perform(request, version, origin)
         timeout_ms: int = min(getattr(request, "timeout_ms", _MOST_MS), _MOST_MS)
-        # What is in the metadata holds, as in Kafka, also before it is in effect here: being late is no failure.
-        # The first step of a handler is in no task, where asyncio.timeout refuses to work.
+        # The metadata holds, as in Kafka, also before it is in effect here: being late is no failure. The first step of
+        # a handler is in no task, where asyncio.timeout refuses to work.
         settled = asyncio.ensure_future(self._replicas.settled())
         await asyncio.wait([settled], timeout=max(timeout_ms, 0) / 1000)
         return response

@@ -1,7 +1,7 @@
 """The files that make a service of a broker, as they are to lie on one machine. Nothing here touches the machine.
 
-They come from `deploy/`. Each that is installed begins with a line that says so, with a digest of the rest: so
-what was changed by hand can be told, and nobody else's file is ever taken for ours.
+They come from `deploy/`. Each installed file begins with a line that says so, with a digest of the rest. So changes by
+hand can be told, and nobody else's file is ever taken for ours.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ INSTALLED_PATHS = (_UNIT_PATH, _PROFILE_PATH, _LOG_DIRS_PATH, SYSUSERS_PATH, TMP
 
 _EXECUTABLE = "/opt/pybroker/bin/pybroker"  # what the shipped unit has
 _MARK = re.compile(r"# Written by `pybroker service install` of (\S+): ([0-9a-f]{16})\n")
-#: What ProtectHome= hides from the service.
+#: The directories that ProtectHome= hides from the service.
 _HIDDEN = (PurePosixPath("/home"), PurePosixPath("/root"), PurePosixPath("/run/user"))
 
 
@@ -52,8 +52,8 @@ class ServiceFile:
 def files(
     executable: PurePosixPath, properties: PurePosixPath, profile: str, config: BrokerConfig
 ) -> list[ServiceFile]:
-    """What a broker started as `executable serve properties` needs, with the times of a hardware profile, and with the
-    log dirs of `config`. DeploymentError."""
+    """The files for a broker started as `executable serve properties`, with the times of a hardware profile, and with
+    the log dirs of `config`. DeploymentError."""
     log_dirs = _log_dirs(config)
     check_visible(executable, "the program")
     check_visible(properties, "the configuration")

@@ -1,7 +1,7 @@
-"""What `pybroker service install` and `uninstall` do, as steps that are told first and then made.
+"""The actions of `pybroker service install` and `uninstall`, as steps that are told first and then made.
 
 A step that finds everything as it should be is none. Files lie below a root: `/`, or an image or a test's directory,
-where commands of the running system are left out. What can fail: `DeploymentError`, `OSError`, and `StepFailed`.
+where commands of the running system are left out. Failures: `DeploymentError`, `OSError`, and `StepFailed`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Run:
 
     @property
     def told(self) -> str:
-        """What is run."""
+        """The command to run."""
         return f"run {' '.join(self.command)}"
 
     def make(self) -> None:
@@ -89,7 +89,7 @@ def below(root: Path, path: PurePosixPath) -> Path:
 
 
 def install_steps(wanted: Sequence[ServiceFile], root: Path, *, now: bool) -> list[Step]:
-    """What is missing for these files to be in effect; `now`: and for the service to run, now and after each boot."""
+    """The steps that bring these files into effect; `now`: and make the service run, now and after each boot."""
     steps: list[Step] = []
     for each in wanted:
         path = below(root, each.path)
@@ -123,7 +123,7 @@ def _install_commands(has_changed: bool, root: Path, *, now: bool) -> list[Step]
 
 
 def uninstall_steps(root: Path) -> list[Step]:
-    """What takes away all that was installed. Data, settings and the user stay."""
+    """The steps that take away everything that was installed. Data, settings and the user stay."""
     found = _installed(root)
     for path in found:
         _check_ours(path, path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What a service tells its service manager: datagrams of `NAME=value` lines to the socket in NOTIFY_SOCKET.
+"""The messages of a service to its service manager: datagrams of `NAME=value` lines to the socket in NOTIFY_SOCKET.
 
 The protocol of sd_notify(3); podman and s6 speak it as well. Any thread may tell. A message that cannot be sent is
 logged, the first time, and the broker goes on: nobody is told of it then, and the manager's time-outs decide.
@@ -24,7 +24,7 @@ _NS_PER_US = 1_000
 
 
 class ServiceManager:
-    """Who started this process, if it wants to be told; `listens` says so. Else every message goes nowhere."""
+    """The starter of this process, if it wants to be told; `listens` says so. Else every message goes nowhere."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         self._environment = environment

@@ -46,8 +46,8 @@ class Supervision:
         self._manager.tell_ready(self.status())
         period_s = self._manager.watchdog_s
         if period_s is not None:
-            # What ends a broker that stands still is SIGABRT: the journal gets to know where the control loop was. Of
-            # that thread alone, which gets the signal: to walk the stacks of others while they run may crash.
+            # SIGABRT ends a broker that stands still, so that the journal shows where the control loop was. The dump is
+            # of that thread alone, which gets the signal: to walk the stacks of others while they run may crash.
             faulthandler.enable(sys.stderr, all_threads=False)
             self._watchdog = Watchdog(self._manager, self._daemon.observed, period_s)
             self._watchdog.start()

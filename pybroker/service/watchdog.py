@@ -1,6 +1,6 @@
 """Signs of life for the service manager's watchdog, on a thread of its own.
 
-One is given only when both halves have shown that they turn: a callback came back from the asyncio loop, and a task
+One is given only when both halves have shown that they turn. A callback came back from the asyncio loop, and a task
 from every reactor, each having been woken for it. So a broker that stands still in either half is restarted, and one
 that is idle is not. Nothing here can fail; when signs stop, the log and the status say what they wait for.
 """
@@ -57,7 +57,7 @@ class Watchdog:
             if before:
                 logger.warning("the broker turns again")
         elif not before:
-            # Whoever tells the status otherwise may be the one that stands still.
+            # Another status may come from the half that stands still.
             self._manager.tell_status(standing_still(reasons))
             logger.error("no sign of life for the service manager: %s", "; ".join(reasons))
 

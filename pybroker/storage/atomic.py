@@ -23,8 +23,8 @@ def fsync_directory(directory: Path) -> None:
 
 
 def sync_or_forget(descriptor: int) -> None:
-    """fdatasync. After a failure what could not be written is clean in memory, and the next sync would call it durable:
-    it is forgotten, so that whoever reads the file next reads what the disk has."""
+    """fdatasync. After a failure the unwritten pages are clean in memory, and the next sync would call them durable. So
+    they are forgotten, and the next reader of the file gets what the disk has."""
     try:
         os.fdatasync(descriptor)
     except OSError:

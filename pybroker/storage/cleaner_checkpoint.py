@@ -1,8 +1,8 @@
 """Kafka's `cleaner-offset-checkpoint` of one log dir: up to where each compacted log is clean.
 
 Any thread, under one lock; writes block. Written after each pass, as Kafka does, so that a restart does not clean again
-what is clean. What is lost with the file is work, not records; but it must not call clean what came after a cut, which
-would stay beside newer records of the same keys. So it is lowered before a log that was cut goes on.
+what is clean. Losing the file costs work, not records. But it must not call records clean that came after a cut, or
+they would stay beside newer records of the same keys. So it is lowered before a log that was cut goes on.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Which part of which log is worth cleaning: by dirty ratio, by compaction lag. Pure, by Kafka's rules.
 
-A log is clean below its first dirty offset, which is where the last clean ended, or where the log was cut since: what
-lies above came later, and has not been held against what is below. What may be cleaned ends where the
-segment begins that has the last stable offset in it, the first one too young for min.compaction.lag.ms, or the active
-one. A log in which max.compaction.lag.ms has run out is cleaned whatever its ratio, and before others (KIP-354).
+A log is clean below its first dirty offset, which is where the last clean ended, or where the log was cut since.
+Records above came later, and have not been compared with those below. The cleanable part ends where one of three
+segments begins: the one that holds the last stable offset, the first one too young for min.compaction.lag.ms, or the
+active one. A log in which max.compaction.lag.ms has run out is cleaned whatever its ratio, and before others (KIP-354).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class FirstDirty(Value):
 
 
 class LogToClean(Value):
-    """What cleaning a log would go through: the records of [first_dirty_offset, upper_offset) decide, and all segments
-    below are rewritten. `overdue_ms` is how long ago max.compaction.lag.ms ran out."""
+    """A log that is due to be cleaned: the records of [first_dirty_offset, upper_offset) decide, and all segments below
+    are rewritten. `overdue_ms` is how long ago max.compaction.lag.ms ran out."""
 
     first_dirty_offset: int
     upper_offset: int
@@ -81,7 +81,7 @@ def examine(
     now_ms: int,
     first_timestamp_ms: int = -1,
 ) -> LogToClean:
-    """What is clean and what may be cleaned. `segments` are oldest first, the last one active; `first_timestamp_ms` is
+    """The clean part and the cleanable part. `segments` are oldest first, the last one active; `first_timestamp_ms` is
     the smallest timestamp that a dirty segment begins with, from which max.compaction.lag.ms counts (-1: none)."""
     dirty = dirty_segments(segments, first_dirty_offset)
     uncleanable_offset = min(state.last_stable_offset, segments[-1].base_offset)

@@ -40,7 +40,7 @@ async def close_in_order(
 
 
 class _Closing:
-    """Of one log dir."""
+    """The state of one log dir."""
 
     def __init__(
         self, broker: NativeBroker, executor: Executor, directory: LogDirectory, logs: Sequence[PartitionLog]
@@ -58,7 +58,7 @@ class _Closing:
             return
         await self._each(self._logs, lambda log: log.native.settle())
         settled = [log for log in self._logs if log not in self.failures]
-        # What could not write its indexes has records to be synced as well.
+        # Logs that could not write their indexes have records to be synced as well.
         safe = (log for log in self._logs if isinstance(self.failures.get(log), CloseUnfinished | None))
         await self._sync(list(safe))
         await self._each(self._logs, lambda log: log.native.close(clean=log not in self.failures))

@@ -28,8 +28,8 @@ _TICK_NS = 50_000_000
 
 
 class LogFile(NamedTuple):
-    """A segment's file, of which so many bytes shall be copied. Whose it is, the generation says as well as the inode,
-    which may be used again once the cleaner's have taken a file's place."""
+    """A segment's file, of which so many bytes shall be copied. The generation identifies it as well as the inode,
+    which may be used again once the cleaner's files have taken a file's place."""
 
     size_bytes: int
     generation: int = 0
@@ -37,7 +37,7 @@ class LogFile(NamedTuple):
 
 @dataclass(slots=True)
 class _Copied:
-    """What was copied of a file, and how the original looked then."""
+    """The copied part of a file, and the state of the original then."""
 
     inode: int
     size_bytes: int
@@ -59,7 +59,7 @@ class DirectoryCopy:
 
     @property
     def copied_bytes(self) -> int:
-        """Of log segments."""
+        """The copied bytes of log segments."""
         return sum(each.size_bytes for name, each in list(self._files.items()) if name.endswith(".log"))
 
     def copied_of(self, name: str) -> int:

@@ -1,6 +1,6 @@
 """`DirectoryRemoval`: removes directories that were set aside, now or after a while. On the asyncio loop.
 
-What is left when the broker stops goes at the next start.
+Leftovers go at the next start.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ MOST_BYTES = 1 << 30
 
 
 class Measured(NamedTuple):
-    """Of a file system, as users other than root see it."""
+    """The space of a file system, as users other than root see it."""
 
     total_bytes: int
     free_bytes: int
@@ -28,12 +28,12 @@ def measure(path: Path) -> Measured:
 
 
 def reserve_of(setting: int, total_bytes: int) -> int:
-    """What pybroker.log.dir.reserve.bytes comes to on a file system of that size."""
+    """The value of pybroker.log.dir.reserve.bytes in bytes, on a file system of that size."""
     return min(MOST_BYTES, total_bytes // SHARE) if setting < 0 else setting
 
 
 class DirectorySpace:
-    """Of one log dir. Low from the moment when less than the reserve is free until half as much more is."""
+    """The state of one log dir. Low from the moment when less than the reserve is free until half as much more is."""
 
     def __init__(self) -> None:
         self.reserve_bytes = 0

@@ -1,7 +1,7 @@
 """`EndsKeeper`: keeps the records of all log dirs (`log_ends`) true while logs are open; compares them as logs open.
 
-A record may say less than a log has, and never more: whatever takes segments off a log tells this module first, and
-goes on when the record is lower on the disk. Cuts are no concern of this module: the data plane notes them itself.
+A record may say less than a log has, and never more. Any action that takes segments off a log tells this module first,
+and goes on when the record is lower on the disk. Cuts are no concern of this module: the data plane notes them itself.
 
 On the asyncio loop, but for `check_before` and `check_after`, which block on a thread that opens a log.
 """
@@ -49,7 +49,7 @@ class EndsKeeper:
     # ---- what is recorded ------------------------------------------------------------------------------------------
 
     def of(self, log: PartitionLog, state: PartitionState) -> RecordedEnds:
-        """What is to be recorded of an open log."""
+        """The record for an open log."""
         # A start after a kill may know of less than was recorded before: it is durable all the same.
         known = log.sealed_end if log.sealed_generation == state.cut_generation else 0
         durable = max(known, min(state.recovery_point, state.log_end_offset))
@@ -162,7 +162,7 @@ class EndsKeeper:
     # ---- as logs open ----------------------------------------------------------------------------------------------
 
     def recorded(self, directory: LogDirectory, key: TopicPartition, topic_id: bytes) -> RecordedEnds | None:
-        """What counts of a log that is about to be opened; None: nothing is known of it."""
+        """The record that counts for a log about to be opened; None: nothing is known of it."""
         found = directory.ends.get(key) if directory.ends.is_ours else None
         return found if found is not None and found.topic_id == topic_id else None
 
@@ -246,7 +246,7 @@ class EndsKeeper:
 
 
 def _lower_of(log: PartitionLog, directory: LogDirectory) -> RecordedEnds | None:
-    """What the file of `directory` has to say of a log instead of what it does; None when it says no more than is
+    """The lower record for a log that the file of `directory` must get; None when the file says no more than is
     true."""
     saved = directory.ends.last_saved(log.key)
     if saved is None or log.lost is not None or saved.topic_id != log.topic_id:

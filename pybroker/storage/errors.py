@@ -18,6 +18,6 @@ class OpeningStopped(StorageError):
 
 
 def said_of(error: Exception) -> str:
-    """What was wrong with the content of a file, in a few words: not with all bytes that could not be decoded."""
+    """The fault in a file's content, in a few words, without all bytes that could not be decoded."""
     text = error.reason if isinstance(error, UnicodeDecodeError) else str(error)
     return f"{type(error).__name__}: {text}"

@@ -26,8 +26,8 @@ READABLE_SINCE = 1
 
 
 class FormatVersion(Value):
-    """Who wrote a log dir: the `format` of its files, the oldest format whose versions may open it, and the version of
-    pybroker, for people."""
+    """The writer of a log dir: the `format` of its files, the oldest format whose versions may open it, and the version
+    of pybroker, for people."""
 
     format: int
     readable_since: int

@@ -5,8 +5,8 @@ Cleaning leaves gaps between segments, and so does a power cut that takes the en
 and leaves the next one. Recovery has to tell them apart: it goes on behind the former and ends the log at the latter.
 So the offset is on the disk before a pass begins, and a gap above it was not the cleaner's.
 
-It holds for as long as nobody else cleans: the file goes with a stop in order, because Apache Kafka may have the dir
-next, and a log that the file does not name is taken as Apache Kafka takes it. In the format of Kafka's offset
+It holds for as long as nobody else cleans. The file goes with a stop in order, because Apache Kafka may have the dir
+next. A log that the file does not name is treated as Apache Kafka treats it. In the format of Kafka's offset
 checkpoints. Any thread; what blocks says so.
 """
 

@@ -1,4 +1,4 @@
-"""What a start makes of moves between log dirs that the last stop interrupted; see `log_mover`.
+"""A start's treatment of moves between log dirs that the last stop interrupted; see `log_mover`.
 
 Blocks on the disk, on a worker thread, once all dirs are listed and before a log is opened.
 """
@@ -62,7 +62,7 @@ def settle_moves(directories: Sequence[LogDirectory]) -> Settled:
 
 
 def deleted_partition(name: str) -> TopicPartition | None:
-    """Whose directory was renamed to `name` to be deleted; None when that is no such name."""
+    """The partition whose directory was renamed to `name` to be deleted; None when that is no such name."""
     match = _DELETED_NAME.fullmatch(name)
     return None if match is None else (match[1], int(match[2]))
 

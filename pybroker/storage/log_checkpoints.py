@@ -32,7 +32,7 @@ class LogCheckpoints:
         self.executor = executor
         self.failures = failures
         self.logs: dict[TopicPartition, PartitionLog] = {}
-        #: Whose last checkpoints could not be written.
+        #: The log dirs whose last checkpoints could not be written.
         self._unwritten: set[LogDirectory] = set()
         self._checkpointing = asyncio.Lock()
         self.ends = EndsKeeper(executor, self._checkpointing, failures.report_directory)
@@ -56,8 +56,8 @@ class LogCheckpoints:
         return found
 
     def exposure(self) -> tuple[int, int]:
-        """What a power cut may cost now: bytes not known to be durable in all logs together, and for how many ms the
-        oldest of them has been written."""
+        """The possible loss by a power cut now: bytes not known to be durable in all logs together, and the age in ms
+        of the oldest of them."""
         states = self.states(self.logs.values()).values()
         return sum(each.exposed_bytes for each in states), max((each.exposed_ms for each in states), default=0)
 

@@ -1,11 +1,11 @@
 """`LogCleaner`: has compacted logs cleaned, the most urgent first, and their old segments deleted.
 
 Decisions are made on the asyncio loop, by rounds: examine all compacted logs, clean those that are due on the round's
-own threads, begin anew; a round that finds nothing to do waits log.cleaner.backoff.ms. The pass itself is C's, and what
+own threads, begin anew. A round that finds nothing to do waits log.cleaner.backoff.ms. The pass itself is C's, and what
 it may read and write per second is shared by all. Settings count from the next pass on, the rate at once.
 
-A log that cannot be cleaned (a damaged batch) is named once and left alone until the broker is started again; what only
-has no room or was overtaken by retention is tried again. Closing a log ends its pass early.
+A log that cannot be cleaned (a damaged batch) is named once and left alone until the broker is started again. A log
+that only has no room, or was overtaken by retention, is tried again. Closing a log ends its pass early.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CANCEL_AGAIN_S = 0.05
 _PROGRESS_INTERVAL_S = 30.0
 _UNBOUNDED_MS = 2**63 - 1
 _MIB = 1 << 20
-#: Of the threads that clean.
+#: The nice value of the threads that clean.
 _NICE = 10
 #: Nothing is wrong: it is tried again.
 _OVERTAKEN = frozenset({errno.EAGAIN, errno.EBUSY, errno.ECANCELED})
@@ -66,7 +66,8 @@ class RunningClean(Value):
 
 
 class CleanerStatistics(Value):
-    """What the cleaner is at. `dirtiest`: compacted logs, the most urgent first; `uncleanable`: partition → why."""
+    """The present work of the cleaner. `dirtiest`: compacted logs, the most urgent first; `uncleanable`: partition →
+    why."""
 
     running: list[RunningClean]
     dirtiest: list[DirtyLog]
@@ -115,8 +116,8 @@ class _Pass:
         return result
 
     def _account_for_gaps(self) -> None:
-        """What a power cut may leave of the pass must not look as if it were lost. Nor must what the power cut takes
-        look as if it were cleaned: so what there is below is synced first."""
+        """A pass that a power cut interrupts must not look as if its records were lost. Nor must what the power cut
+        takes look as if it were cleaned: so what there is below is synced first."""
         checkpoint = self.log.directory.gap_checkpoint
         if self.log.native.state.durable_offset < self.plan.upper_offset:
             self.log.native.sync()
@@ -303,7 +304,7 @@ class LogCleaner:
         return candidates
 
     async def _examine(self, log: PartitionLog, state: PartitionState) -> _Candidate | None:
-        """What there is to clean in a log; None when it cannot be told now."""
+        """The work to do in a log; None when it cannot be told now."""
         checkpoint = log.directory.cleaner_checkpoint
         start = first_dirty(state, checkpoint.get(log.key), log.config.delete)
         if start.reset:

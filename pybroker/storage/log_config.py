@@ -77,7 +77,7 @@ def is_throttled(replicas: Sequence[str], partition: int, node_id: int) -> bool:
 
 
 def _segment_ms(config: TopicConfig) -> int:
-    """What may be compacted in time has to be in a sealed segment by then (KIP-354)."""
+    """Records that may be compacted have to be in a sealed segment in time (KIP-354)."""
     segment_ms = config.get_int("segment.ms")
     return min(segment_ms, config.get_int("max.compaction.lag.ms")) if config.compact else segment_ms
 

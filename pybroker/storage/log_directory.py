@@ -65,7 +65,7 @@ class LogDirectory:
         self._open_ends: Mapping[TopicPartition, RecordedEnds] = {}
         self.partitions: dict[TopicPartition, Path] = {}
         self.deleted: list[Path] = []
-        #: What the broker that had it open before left in tail rings, and `load` brought into the logs.
+        #: Bytes that the last broker left in tail rings, and that `load` brought into the logs.
         self.replayed_bytes = 0
         #: Where these rings were; None: it had none.
         self.ring_directory: Path | None = None
@@ -84,9 +84,9 @@ class LogDirectory:
         self.space = DirectorySpace()
         #: Device and inode, by which a dir is known that is not what it was.
         self.identity: tuple[int, int] | None = None
-        #: What checkpoints say of partitions that are not open: as at the start, or when they were closed.
+        #: The checkpoints of partitions that are not open: as at the start, or when they were closed.
         self._not_open: dict[str, dict[TopicPartition, int]] = {}
-        #: What the files say.
+        #: The content of the files.
         self._written: dict[str, dict[TopicPartition, int]] = {}
 
     def load(self) -> None:
@@ -100,7 +100,7 @@ class LogDirectory:
         self.ends.load(epoch)
         if epoch is not None:
             self.previous_broker_epoch = epoch
-            # Of a life before the last one, if Apache Kafka had that.
+            # It may be from before the last session, if Apache Kafka had that one.
             self.gap_checkpoint.remove()
             clean_shutdown.remove(self.path)
         tail_rings.mend_topic_ids(self.path, self.directory_id)
@@ -224,9 +224,8 @@ class LogDirectory:
         states: Mapping[TopicPartition, PartitionState],
         ends: Mapping[TopicPartition, RecordedEnds] = MappingProxyType({}),
     ) -> None:
-        """Write what changed since the last time. `states` are of the open partitions in this dir, and `ends` what is
-        to be recorded of them; of those that lie here and could not be opened the files go on saying what they did.
-        Blocks."""
+        """Write what changed since the last time. `states` are of the open partitions in this dir, and `ends` are their
+        records. Partitions that lie here and could not be opened keep their entries in the files. Blocks."""
         written = {
             offset_checkpoint.RECOVERY_POINT: {key: each.recovery_point for key, each in states.items()},
             offset_checkpoint.HIGH_WATERMARK: {key: each.high_watermark for key, each in states.items()},
@@ -268,7 +267,7 @@ class LogDirectory:
         self.partitions[partition] = path
 
     def adopt_checkpoints(self, partition: TopicPartition, other: LogDirectory) -> None:
-        """What `other` knew at the start of a partition that has moved here since, and this dir does not."""
+        """Takes over the checkpoints that `other` had at the start for a partition that has moved here since."""
         for name, offsets in self._not_open.items():
             found = other._not_open[name].get(partition)
             if found is not None:

@@ -1,10 +1,10 @@
 """`.pybroker_log_ends` of one log dir: how far each log reached, and which segments it had, when that was last written.
 
-A log that ends below what is recorded here has lost records: every cut of ours is noted first (`.pybroker_cut`, see
-csrc/log/cut_note.c), and retention and compaction take segments off the record before they delete or replace them.
-Apache Kafka passes over the file, so a record counts only as long as Apache Kafka has not had the dir since. The header
-says so: it has the CRC of the `recovery-point-offset-checkpoint` written with it, and the broker epoch of the
-clean-shutdown mark.
+A log that ends below its record here has lost records. Every cut of ours is noted first (`.pybroker_cut`, see
+csrc/log/cut_note.c). Retention and compaction take segments off the record before they delete or replace them. Apache
+Kafka passes over the file, so a record counts only as long as Apache Kafka has not had the dir since. The header says
+so: it has the CRC of the `recovery-point-offset-checkpoint` written with it, and the broker epoch of the clean-shutdown
+mark.
 
 Text, one partition per line, with a CRC at the end; `RecordedEnds` has the fields. Any thread; what blocks says so.
 """
@@ -45,8 +45,8 @@ _NONE = "-"
 
 
 class RecordedEnds(NamedTuple):
-    """What is recorded of one log. All below `durable` was synced; all below `written` was in its file, which a kill
-    leaves and a power cut may take. Each of `segments`, (base offset, size in bytes), was synced and is no shorter now.
+    """The record of one log. All below `durable` was synced; all below `written` was in its file, which a kill leaves
+    and a power cut may take. Each of `segments`, (base offset, size in bytes), was synced and is no shorter now.
     `generation` is of the log's last cut."""
 
     topic_id: bytes
@@ -117,7 +117,7 @@ def _parse_segment(text: str) -> tuple[int, int]:
 
 
 def _read_written(log_dir: Path) -> dict[TopicPartition, RecordedEnds]:
-    """What was written in logs of a broker that was killed; {} when that does not count."""
+    """The written ends of logs of a broker that was killed; {} when they do not count."""
     path = log_dir / WRITTEN_NAME
     try:
         body, _, last = read_bytes(path).rstrip(b"\n").rpartition(b"\n")
@@ -133,7 +133,8 @@ def _read_written(log_dir: Path) -> dict[TopicPartition, RecordedEnds]:
 
 
 def counting(found: EndsFile, log_dir: Path) -> dict[TopicPartition, RecordedEnds]:
-    """What counts of a record now: a power cut takes what was not synced, and a kill does not. Blocks."""
+    """The ends that count of a record now: a power cut takes records that were not synced, and a kill does not.
+    Blocks."""
     if found.boot_id != boot_id():
         return {key: each._replace(written=each.durable) for key, each in found.ends.items()}
     if found.broker_epoch is not None:
@@ -156,7 +157,7 @@ def _with_written(
 
 
 def checkpoint_crc(log_dir: Path) -> int:
-    """Of the recovery points that lie there. Blocks."""
+    """The CRC of the recovery points that lie there. Blocks."""
     try:
         return crc32c(read_bytes(log_dir / offset_checkpoint.RECOVERY_POINT))
     except OSError:
@@ -183,7 +184,7 @@ class LogEnds:
         self._lock = threading.Lock()
         #: Held while the file is written, by threads whose callers may be gone.
         self._writing = threading.Lock()
-        #: Of logs that are not open, as recorded; those of open ones come with `save`.
+        #: The records of logs that are not open; those of open ones come with `save`.
         self._ends: dict[TopicPartition, RecordedEnds] = {}
         self._saved: EndsFile | None = None
         #: Logs that the note of what is written speaks of.
@@ -228,7 +229,7 @@ class LogEnds:
             logger.warning("%s cannot be written, and the next start may not compare: %s", error.filename, error)
 
     def get(self, key: TopicPartition) -> RecordedEnds | None:
-        """What was recorded of a log that has not been opened since."""
+        """The record of a log that has not been opened since."""
         with self._lock:
             return self._ends.get(key)
 
@@ -243,7 +244,7 @@ class LogEnds:
             self._ends.pop(key, None)
 
     def put(self, key: TopicPartition, ends: RecordedEnds) -> None:
-        """What is true of a log that was closed, or has moved here."""
+        """Sets the record of a log that was closed, or has moved here."""
         with self._lock:
             self._ends[key] = ends
 
@@ -253,7 +254,7 @@ class LogEnds:
         return key not in self._ends and (is_saved or key in self._noted)
 
     def last_saved(self, key: TopicPartition) -> RecordedEnds | None:
-        """What the file says of a log."""
+        """The file's record of a log."""
         return None if self._saved is None else self._saved.ends.get(key)
 
     def save(

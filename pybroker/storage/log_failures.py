@@ -1,9 +1,9 @@
-"""What a failing disk means: which failures pass, which end a partition, which end a log dir. On the asyncio loop.
+"""The meaning of a failing disk: which failures pass, which end a partition, which end a log dir. On the asyncio loop.
 
 A full disk passes, and so does a shortage of memory or file handles: the work is done again later. A file that somebody
-else has cut or removed ends its partition. Whatever else a disk answers (EIO, a file system that has become read-only,
-any failed sync) ends the whole log dir, as in Apache Kafka: what lies there is served again after a restart, which
-reads from the disk what there really is.
+else has cut or removed ends its partition. Any other answer of a disk (EIO, a file system that has become read-only,
+any failed sync) ends the whole log dir, as in Apache Kafka. Its partitions are served again after a restart, which
+reads what the disk really has.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class Consequence(enum.Enum):
-    """What a failure puts out of service."""
+    """The parts that a failure puts out of service."""
 
     NOTHING = "nothing"
     PARTITION = "partition"
@@ -65,7 +65,7 @@ _CHANGED = frozenset(
 
 
 def consequence(error: NativeError | OSError) -> Consequence:
-    """What a failed call on a partition's files means."""
+    """The meaning of a failed call on a partition's files."""
     if error.errno is None or error.errno in (_UNSYNCED if isinstance(error, SyncFailed) else _PASSING):
         return Consequence.NOTHING
     if isinstance(error, SyncFailed):

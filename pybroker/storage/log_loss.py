@@ -101,7 +101,7 @@ def without_deleted(log: Path, recorded: RecordedEnds) -> RecordedEnds:
 
 
 def find_missing(key: TopicPartition, log: Path, recorded: RecordedEnds) -> Loss | None:
-    """What of the recorded segments is not there, or shorter than it was."""
+    """The recorded segments that are missing, or shorter than they were."""
     end = end_of(recorded)
     place = str(log)
     bad = [(base, size) for base, size in recorded.segments if _is_short(f"{place}/{base:020}.log", size)]
@@ -158,7 +158,7 @@ def _is_short(path: str, size_bytes: int) -> bool:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return True
-    # What is no regular file cannot be opened, which says so.
+    # A name that is no regular file cannot be opened, and its opener says so.
     return stat.S_ISREG(found.st_mode) and found.st_size < size_bytes
 
 
@@ -171,7 +171,8 @@ def _how_short(path: Path, size_bytes: int) -> str:
 
 
 class LogLosses:
-    """What this start has found, by partition. `count` never falls, so that nobody misses one that was mended."""
+    """The losses that this start has found, by partition. `count` never falls, so that nobody misses one that was
+    mended."""
 
     def __init__(self) -> None:
         self.found: dict[TopicPartition, Loss] = {}

@@ -1,4 +1,4 @@
-"""What is done to open logs from time to time: retention, upkeep, checkpoints, marks, syncing by time.
+"""The periodic work on open logs: retention, upkeep, checkpoints, marks, syncing by time.
 
 Asyncio tasks on the loop; the blocking parts run on the log manager's threads, many logs to a job, but syncs one
 by one. A failure concerns one log, is logged, and the next round tries again.
@@ -28,8 +28,8 @@ _LOGS_PER_JOB = 64
 _DEFAULT_FLUSH_MS = 1_000
 _FLUSH_TICK_MS = (50, 1_000)
 _UNBOUNDED = 2**63 - 1
-#: What all logs together may have behind their last marks, or nearly: after an unclean stop that is read before they
-#: are served. Each log by itself may have little and many of them much.
+#: The bound, or nearly, on bytes of all logs together behind their last marks: after an unclean stop they are read
+#: before the logs are served. Each log by itself may have little and many of them much.
 _UNMARKED_BYTES = 1 << 30
 #: A mark costs some syncs: less is sooner read than marked.
 _WORTH_A_MARK_BYTES = 16 << 20
@@ -46,7 +46,7 @@ class LogMaintenance:
         self._tasks: list[asyncio.Task[None]] = []
         self._flushed_ms: dict[PartitionLog, int] = {}
         self._future: dict[PartitionLog, int] = {}
-        #: What the broker will have written when logs are next looked at for marks.
+        #: The broker's written bytes at which logs are next looked at for marks.
         self._next_look_bytes = 0
 
     def start(self) -> None:
@@ -230,7 +230,7 @@ class LogMaintenance:
 
     async def mark(self) -> int:
         """Where the logs together have too much behind their marks, set new ones, in those first that have most, until
-        half of it is left. What is left, in bytes."""
+        half of it is left. Returns the bytes that stay unmarked."""
         unmarked = await self._unmarked()
         left_bytes = sum(size_bytes for _, size_bytes, _ in unmarked)
         if left_bytes < _UNMARKED_BYTES:
@@ -244,7 +244,7 @@ class LogMaintenance:
         return left_bytes
 
     async def _unmarked(self) -> list[tuple[PartitionLog, int, int]]:
-        """What each log has behind its mark, and what has been appended to it."""
+        """For each log the bytes behind its mark, and the bytes appended to it."""
         unmarked = []
         for logs in _chunks(self._manager.logs.values()):
             states = self._manager.states(logs)

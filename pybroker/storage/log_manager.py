@@ -1,8 +1,8 @@
 """`LogManager`: all open logs of this broker over its log dirs: opening, closing, deleting, checkpoints, strays.
 
-State belongs to the asyncio loop; the disk is touched on `executor`'s threads. What can fail: a log that cannot be
-opened (`NativeError`, `StorageError`), a partition that lies in two log dirs (`StorageError` at start). A log dir that
-fails is left alone from then on: `failures` says which and tells others.
+State belongs to the asyncio loop; the disk is touched on `executor`'s threads. Failures: a log that cannot be opened
+(`NativeError`, `StorageError`), a partition that lies in two log dirs (`StorageError` at start). A log dir that fails
+is left alone from then on: `failures` says which and tells others.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ class LogManager(LogCheckpoints):
         self._tags = itertools.count(1)
         self._log_counts = dict.fromkeys(self.directories, 0)
         self.purge = SegmentPurge(self.executor, clock.wall_ms, self.failures.report)
-        #: What recovery has read since the start.
+        #: Bytes that recovery has read since the start.
         self.scanned_bytes = 0
-        #: Of the producers that were found in the logs as they were opened; -1: none.
+        #: The largest id of the producers found in the logs as they were opened; -1: none.
         self.largest_producer_id = -1
         self._removal = DirectoryRemoval(self.executor, broker.drain_file, self._before_removal)
         #: Logs that have been open since the start: no stop in order says anything of them any more.
@@ -100,7 +100,7 @@ class LogManager(LogCheckpoints):
         self._unopened: dict[TopicPartition, LogDirectory] = {}
         #: Renamed to be deleted before the start, and of partitions that lie nowhere.
         self._left_behind: defaultdict[TopicPartition, list[tuple[LogDirectory, Path]]] = defaultdict(list)
-        #: Of those that somebody misses.
+        #: Partitions missing from their log dirs.
         self._lost: set[TopicPartition] = set()
         #: Moves that the last stop interrupted, and where to.
         self.interrupted_moves: dict[TopicPartition, LogDirectory] = {}
@@ -152,7 +152,7 @@ class LogManager(LogCheckpoints):
                 )
         for directory in self.live:
             for path in directory.deleted:
-                # A move renames it before the copy in the other log dir becomes the log: if that dir is not in service,
+                # A move renames it before the copy in the other log dir becomes the log. If that dir is not in service,
                 # this name tells its next start that the copy is the log, and this may be all there is.
                 deleted = deleted_partition(path.name)
                 is_placed = deleted in places
@@ -249,9 +249,9 @@ class LogManager(LogCheckpoints):
     ) -> PartitionLog:
         """Open a partition's log, made when missing: where it lies, else in the dir `directory_id`, else where there
         are fewest. One that is not new and lies nowhere is not made while a log dir is out of service: it may lie
-        there. Of one that is replicated only what the last checkpoint calls committed is known to be, and one that has
-        lost records is opened all the same. `leader_epoch` is that in which the partition is about to be led here, -1
-        for none. StorageError, LostRecords among them, NativeError or OSError when that is impossible."""
+        there. In a replicated log only the records that the last checkpoint calls committed are known to be, and one
+        that has lost records is opened all the same. `leader_epoch` is that in which the partition is about to be led
+        here, -1 for none. StorageError, LostRecords among them, NativeError or OSError when that is impossible."""
         assert key not in self.logs
         with self.slots.opening():
             directory, path, existed = await self._place(key, topic_id, directory_id, is_new, is_replicated)
@@ -328,8 +328,8 @@ class LogManager(LogCheckpoints):
         return chosen, chosen.path / f"{key[0]}-{key[1]}", False
 
     def _check_lost(self, key: TopicPartition, directory_id: bytes, left: tuple[LogDirectory, Path] | None) -> None:
-        """DirectoryOffline for a log that lies nowhere and may lie in a dir that is not here: an empty one in its place
-        would be served, and be in the way when that dir comes back. What is `left` of it stays then."""
+        """DirectoryOffline for a log that lies nowhere and may lie in a dir that is not here. An empty log in its place
+        would be served, and be in the way when that dir comes back. Then the rest in `left` stays."""
         why = why_elsewhere(key, directory_id, left, self.directories, self.failures.offline)
         if why is not None:
             self._lost.add(key)
@@ -386,7 +386,7 @@ class LogManager(LogCheckpoints):
         if recorded is not None:
             recorded = self.ends.without_deleted(directory, key, path, recorded)
         if self.ends.check_before(key, path, recorded, is_replicated) and existed:
-            # What is left of it stays beside the log, which the other replicas bring anew.
+            # The rest of it stays beside the log, which the other replicas bring anew.
             directory.set_aside(key, path, STRAY_SUFFIX)
             existed = False
         native = NativePartition(
@@ -425,8 +425,8 @@ class LogManager(LogCheckpoints):
         await self._delete_files(log.directory, log.key, log.path, log.config.get_int("file.delete.delay.ms"))
 
     async def delete_unopened(self, key: TopicPartition, topic_id: bytes) -> None:
-        """The same for a log of that topic that could not be opened, where its log dir is in service: nobody would miss
-        it, and it may be what fills the disk. OSError."""
+        """The same for a log of that topic that could not be opened, where its log dir is in service. Nobody would miss
+        it, and it may be the one that fills the disk. OSError."""
         directory = self._unopened.get(key)
         path = None if directory is None else directory.partitions.get(key)
         if directory is None or path is None or directory.failure is not None:
@@ -492,8 +492,8 @@ class LogManager(LogCheckpoints):
     async def close(self, broker_epoch: int, resigned_error: int) -> None:
         """Sync and close every log, write the checkpoints and, where all went well, the clean-shutdown mark.
 
-        A dir gets its mark when every log in it was closed in order, now or, if it was not opened since, the last time:
-        the next start trusts what it finds there. Clients that still ask are told `resigned_error`. `at_risk` names
+        A dir gets its mark when every log in it was closed in order, now or, if it was not opened since, the last time.
+        Then the next start trusts the files there. Clients that still ask are told `resigned_error`. `at_risk` names
         those logs afterwards whose newest records may not be in their files.
         """
         self._removal.cancel()

@@ -274,7 +274,7 @@ class LogMover:
         missing_bytes = _LEVEL_BYTES + 1
         while missing_bytes > _LEVEL_BYTES:
             _check(move)
-            # What is derived from the log reaches its files, so that the hold has little of it to write.
+            # State derived from the log reaches its files, so that the hold has little of it to write.
             try:
                 _at_source(move, lambda: native.upkeep(self._manager.clock.wall_ms(), 0))
             except NativeError as error:
@@ -421,13 +421,13 @@ class _Pace:
         with self._lock:
             now_s = time.monotonic()
             if rate != self._last_rate:
-                # What is owed at another rate does not count: a small one may have made hours of it.
+                # Debt at another rate does not count: a small rate may have made hours of it.
                 self._last_rate, self._free_at_s = rate, now_s
             self._free_at_s = max(self._free_at_s, now_s) + count / rate
             wait_s = self._free_at_s - now_s
         _check(move)
         while wait_s > 0:
-            # What a changed setting or a cancelled move means has to show soon.
+            # A changed setting or a cancelled move has to take effect soon.
             time.sleep(min(wait_s, _NAP_S))
             wait_s -= _NAP_S
             _check(move)

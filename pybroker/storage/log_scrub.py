@@ -42,7 +42,7 @@ _INDEX_SUFFIX = {SCRUB_OFFSET_INDEX: "index", SCRUB_TIME_INDEX: "timeindex", SCR
 
 
 class ScrubProgress(NamedTuple):
-    """What the scrub has done since the start. `log` is the one it is at, "" between passes."""
+    """The scrub's work since the start. `log` is the one it is at, "" between passes."""
 
     pass_count: int
     checked_bytes: int

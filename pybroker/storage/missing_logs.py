@@ -43,7 +43,7 @@ def why_elsewhere(
 
 
 def left_of(renamed: Iterable[Left], topic_id: bytes) -> Left | None:
-    """Of the directories that were renamed to be deleted, the one of that topic. Blocks."""
+    """The directory of that topic among those that were renamed to be deleted. Blocks."""
     for directory, path in renamed:
         try:
             is_its = partition_metadata.read(path) == topic_id

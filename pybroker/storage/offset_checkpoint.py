@@ -53,7 +53,7 @@ def read(path: Path) -> dict[TopicPartition, int]:
 
 
 def content(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """What a file with these offsets, none of them negative, holds."""
+    """The content of a file with these offsets, none of them negative."""
     lines = [str(_VERSION), str(len(offsets))]
     for (topic, partition), offset in offsets.items():
         assert offset >= 0, f"negative offset {offset} of {topic}-{partition}"

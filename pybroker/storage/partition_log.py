@@ -71,7 +71,7 @@ class PartitionLog:
         self.native = native
         self.configure(config)
         self.closing = False
-        #: What had been appended since the log was opened when it was last marked; below 0: what recovery had to read.
+        #: Bytes appended since the log was opened, as of its last mark; below 0: the bytes that recovery had to read.
         self.marked_bytes = 0
         #: When the log was last repaired after a failed write, by the loop's clock.
         self.repaired_s = -math.inf
@@ -86,7 +86,7 @@ class PartitionLog:
         self.sealed_end = 0
         #: Segments below it may go at any time.
         self.planned_start = 0
-        #: What was recorded of a log that has lost some of it since, until other replicas have brought it back.
+        #: The record of a log that has lost some of it since, until other replicas have brought it back.
         self.lost: RecordedEnds | None = None
         self._executor = executor
         self._call_count = 0

@@ -1,4 +1,5 @@
-"""What the broker says of a log that was not found as it should have been. On the asyncio loop, once per opened log."""
+"""The broker's words about a log that was not found as it should have been. On the asyncio loop, once per opened
+log."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import ctypes
 import os
 
 _KEEP_SIZE = 1
-#: What is asked for, and what will do when there is no more.
+#: The sizes to ask for, in this order, when there is no more.
 RESERVE_BYTES = (4 << 20, 1 << 20, 1 << 18)
 _LIBC = ctypes.CDLL(None, use_errno=True)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pybroker.native.partition import Segment
 from pybroker.values import Value
 
-#: What message.timestamp.after.max.ms allows by default is no news.
+#: Timestamps that message.timestamp.after.max.ms allows by default are no news.
 _FAR_FUTURE_MS = 3_600_000
 
 
@@ -24,9 +24,9 @@ class RetentionPolicy(Value):
 
 
 class RetentionDecision(Value):
-    """What to do: delete the segments below offset `delete_before` (None: nothing), after a roll if `roll`. The counts
-    say why: segments below the log start offset, beyond the size, beyond the age. `future_timestamp_ms` is of a record
-    so far ahead of the clock that its segment, and all behind it, will stay for long (-1: there is none)."""
+    """The segments below offset `delete_before` (None: none) are to be deleted, after a roll if `roll`. The counts say
+    why: segments below the log start offset, beyond the size, beyond the age. `future_timestamp_ms` is of a record so
+    far ahead of the clock that its segment, and all behind it, will stay for long (-1: there is none)."""
 
     delete_before: int | None = None
     roll: bool = False
@@ -39,7 +39,7 @@ class RetentionDecision(Value):
 def decide(
     segments: Sequence[Segment], policy: RetentionPolicy, now_ms: int, high_watermark: int, log_start_offset: int
 ) -> RetentionDecision:
-    """What retention asks for. `segments` are oldest first, the last one active."""
+    """Retention's decision for one log. `segments` are oldest first, the last one active."""
     deletable = _deletable(segments, high_watermark)
     start_offset_count = _count(deletable, lambda each: each.end_offset <= log_start_offset and each != segments[-1])
     size_count = age_count = 0
@@ -98,7 +98,7 @@ def _beyond_age(segments: Sequence[Segment], now_ms: int, policy: RetentionPolic
 
 
 def _future_timestamp(kept: Sequence[Segment], now_ms: int, policy: RetentionPolicy) -> int:
-    """Of the oldest segment that stays, where only the time keeps it."""
+    """The timestamp of the oldest segment that stays, where only the time keeps it."""
     if policy.retention_ms < 0 or not kept or kept[0].largest_timestamp_ms < now_ms + _FAR_FUTURE_MS:
         return -1
     return kept[0].largest_timestamp_ms

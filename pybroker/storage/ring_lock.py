@@ -1,4 +1,5 @@
-"""Who uses a directory of tail rings: one broker while it runs, or those who bring in what an ended one has left.
+"""The user of a directory of tail rings: one broker while it runs, or the commands that bring in what an ended one has
+left.
 
 The directory's name comes from the id of a log dir, so a copy of that log dir leads to the same rings. Without a lock
 the copy's broker would take them for those of an ended one, and remove them under the broker that writes to them. The

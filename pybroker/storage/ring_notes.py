@@ -1,7 +1,7 @@
 """`.pybroker_ring` in a log's directory: the data plane's note that the newest bytes may be in a tail ring.
 
 The note is there as long as the log is hot (csrc/log/ring_note.c). A start that finds it, and not the ring that it
-names, has lost records: then `mark_lost` makes the note say so until somebody accepts the loss or the ring comes back.
+names, has lost records. Then `mark_lost` makes the note say so until somebody accepts the loss or the ring comes back.
 Blocks; OSError.
 """
 
@@ -63,7 +63,7 @@ class RingNote(Value):
 
 
 def mark_lost(log: Path, note: RingNote) -> None:
-    """What was in the ring is lost, for every start from now on."""
+    """The ring's bytes are lost, for every start from now on."""
     if not note.is_lost:
         note.replace(is_lost=True).write(log)
 

@@ -1,11 +1,11 @@
-"""What can be saved when a ring and its log are not as their broker left them: a ring with a damaged header, or a file
-that a failing disk has given back shorter than it was written.
+"""Saves records when a ring and its log are not as their broker left them: a ring with a damaged header, or a file that
+a failing disk has given back shorter than it was written.
 
-What a ring holds has proofs of its own. The byte at a position of a segment lies in its ring at that position modulo
-the ring's size, and rings are emptied before another log gets them: so a batch that lies where the log's file ends,
-begins with the offset that comes next there and has the right CRC is the one that follows, and the next one lies behind
-it. That holds whatever the header says, and below the ring's start too: bytes that are in the file stay in the ring
-until others take their place. Blocks; fails with `OSError` and `NativeError`.
+The bytes in a ring prove themselves. The byte at a position of a segment lies in its ring at that position modulo the
+ring's size, and rings are emptied before another log gets them. So a batch is the log's next one if it lies where the
+log's file ends, begins with the next offset and has the right CRC. The one behind it is found the same way. That holds
+whatever the header says, and below the ring's start too: bytes that are in the file stay in the ring until others take
+their place. Blocks; fails with `OSError` and `NativeError`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAGIC = 2
 
 
 class Saved(Value):
-    """What was written behind a log's end."""
+    """The batches written behind a log's end."""
 
     byte_count: int
     record_count: int
@@ -82,7 +82,7 @@ def _segment_of(ring: RingFile, log: Path) -> Path:
 
 
 def _content(ring: RingFile, position: int) -> bytes:
-    """What the ring has from `position` of the segment on, if it has that."""
+    """The ring's bytes from `position` of the segment on, if it has them."""
     with open(ring.path, "rb", opener=opener) as file:
         content = file.read(ring.ring_bytes)
     place = position % ring.ring_bytes

@@ -1,7 +1,7 @@
 """Unlinking the files of segments that were taken off a log, once file.delete.delay.ms is over.
 
-On the asyncio loop; the files are unlinked on worker threads, many logs to a job. What fails, or is missed because the
-log is busy, is done by the next upkeep of the log.
+On the asyncio loop; the files are unlinked on worker threads, many logs to a job. A purge that fails, or is skipped
+because the log is busy, is left to the next upkeep of the log.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _VERSION = 1
 
 
 class RingSession(Value):
-    """What a log dir says of the rings of the broker that has it open, or had when it ended."""
+    """A log dir's note on the rings of the broker that has it open, or had when it ended."""
 
     directory: Path
     session_id: bytes

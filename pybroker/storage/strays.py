@@ -86,8 +86,8 @@ def read(path: Path) -> Stray:
 
 def target_of(stray: Stray, topics: Mapping[bytes, tuple[str, int]] | None) -> Path:
     """The path by which the next start finds it. `topics` has the name and the number of partitions of each topic by
-    its id, as the metadata log says; None: no metadata log is here, and the next start compares. StorageError when it
-    is of no topic that is there, or something lies under that name."""
+    its id, by the metadata log. None: no metadata log is here, and the next start compares. StorageError when it is of
+    no topic that is there, or something lies under that name."""
     if stray.topic_id is None:
         raise StorageError(f"{stray.problem}: nothing says of which topic {stray.path} is")
     name = stray.topic

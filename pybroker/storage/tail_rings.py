@@ -2,7 +2,7 @@
 
 The newest bytes of a hot log lie in a ring, a file on tmpfs, and not yet in its segment. `.pybroker_tail_rings` in the
 log dir says where the rings of the running broker are and which session they are of; a clean stop takes it away. So a
-ring left by an earlier run is harmless: only rings of the session that the log dir names are replayed, and only while
+ring left by an earlier run is harmless. Only rings of the session that the log dir names are replayed, and only while
 the machine has not been restarted. Blocks; fails with `OSError` for the disk or a ring that cannot be read, and with
 `StorageError` for a damaged `.pybroker_tail_rings`.
 """
@@ -368,8 +368,8 @@ def _replay_left(log_dir: Path, left: LeftRing) -> int:
 
 def bring_in(ring: RingFile, log: Path, *, look: bool = False) -> int:
     """Bring what the ring holds into the log, and sync it; how many bytes that had not got. `look`: only say so. The
-    ring's file stays. NativeError with ESTALE when the log is not as the ring's writer left it, and what has become of
-    it is not a disk's loss that the ring makes good; OSError."""
+    ring's file stays. NativeError with ESTALE when the log is not as the ring's writer left it, and the change is not a
+    disk's loss that the ring makes good; OSError."""
     if not is_cut(ring, log):
         return replay_ring(ring.path, log, look=look)
     regained_bytes = regain(ring, log, look=look)
@@ -417,7 +417,7 @@ def _let_go(ring: RingFile, log: Path | None) -> None:
 
 
 def damaged_rings(session: RingSession) -> Iterator[RingFile]:
-    """Of that session, as far as a name or a header tells; the rest of what they say may be anything."""
+    """The rings of that session, as far as a name or a header tells; their other values may be anything."""
     for path in sorted(each for each in session.directory.glob(f"*{_RING_SUFFIX}") if each.is_file()):
         try:
             read_ring(path)

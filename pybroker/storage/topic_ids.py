@@ -1,9 +1,9 @@
 """`.pybroker_topic_ids` of one log dir: of which topic each partition in it is, a second time.
 
-A `partition.metadata` that is damaged would keep its partition offline: nobody may guess of which topic its records
-are, because one of that name may have been deleted and made anew. This file says what the directory was opened as
-last. It is written with the checkpoints, so partitions that are younger are not in it. Text: the version, the number
-of entries, then one `topic partition id` per line. Any thread; what blocks says so.
+A damaged `partition.metadata` would keep its partition offline. Nobody may guess the topic of its records, because a
+topic of that name may have been deleted and made anew. This file says what the directory was opened as last. It is
+written with the checkpoints, so partitions that are younger are not in it. Text: the version, the number of entries,
+then one `topic partition id` per line. Any thread; what blocks says so.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ def command(
     """Turn result files into rows of the pool's schema and publish them.
 
     A PATH is a result of pbload, of bench.peers.compare, of pytest-benchmark or of ASV, or a directory of such. The
-    machine's facts and the commit are found here unless the file tells them. What cannot be used is published as well,
-    with the reason, and ends up in the pool's quarantine. Publishing the same file again does no harm.
+    machine's facts and the commit are found here unless the file tells them. Results that cannot be used are published
+    as well, with the reason, and end up in the pool's quarantine. Publishing the same file again does no harm.
 
     Exit status: 0, 1 something went to quarantine, 2 the command line is wrong, 3 the pool could not be reached.
     """

@@ -24,9 +24,9 @@ _EXIT_ERRORS = 2
 def command(properties: str | None, overrides: tuple[str, ...], quiet: bool, as_json: bool) -> None:
     """Check a server.properties without starting anything.
 
-    Every finding is told, with its line. An error keeps a broker from starting; a warning wants the file changed: a key
-    that nobody knows, with the one that may be meant; one of the time of ZooKeeper, with what stands for it today; one
-    that is set twice. A note is worth knowing: an old name that still counts, a setting without effect, and why.
+    Every finding is told, with its line. An error keeps a broker from starting. A warning wants the file changed: an
+    unknown key, with the one that may be meant; a key from ZooKeeper's time, with its successor; a key that is set
+    twice. A note is worth knowing: an old name that still counts, a setting without effect, and why.
 
     Exit status: 0 nothing or notes alone, 1 there are warnings, 2 there are errors, or the file cannot be read.
     """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def command(properties: str | None, overrides: tuple[str, ...], bootstrap: str | None, as_json: bool) -> None:
     """Show the settings that differ from their defaults, and the line that sets each.
 
-    Of running brokers also what was set dynamically. A setting that repeats its default is left out, and so is one that
+    Running brokers also give their dynamic settings. A setting that repeats its default is left out, and so is one that
     nobody knows (`pybroker config check` names it). Secrets are not shown.
 
     Exit status: 0, 1 when no broker can be reached, 2 when the configuration is not accepted.

@@ -34,7 +34,7 @@ _COLUMNS = [
 def command(bootstrap: str, timeout_ms: int, as_json: bool, names: tuple[str, ...], all_groups: bool) -> None:
     """Show committed offsets, and how far behind they are.
 
-    Of each partition that a group has committed an offset of, or that a member reads.
+    Lists each partition that a group has committed an offset of, or that a member reads.
 
     With --json one object per group, partitions inside; in a pipe one line per partition.
     """

@@ -32,9 +32,9 @@ _EXIT_DROPPED = 1
 def command(source: str, output: Path | None, in_place: bool, metadata: str, as_json: bool) -> None:
     """Save all intact batches of SOURCE into a new directory, which Apache Kafka and pybroker open.
 
-    SOURCE is a log dir, a partition's directory or a .log file, and is only read. Of a log dir the output is a log dir;
-    otherwise it is a directory with the partition's directory in it. What was dropped and what was set right is said in
-    OUTPUT.repair-report.txt and .json beside it. With --in-place the original ends up beside its log dir, named
+    SOURCE is a log dir, a partition's directory or a .log file, and is only read. For a log dir the output is a log
+    dir; otherwise it is a directory with the partition's directory in it. OUTPUT.repair-report.txt and .json beside it
+    tell which batches were dropped and corrected. With --in-place the original ends up beside its log dir, named
     .before-repair-TIME.
 
     A damaged __cluster_metadata-0 is kept up to the damage, or from a snapshot behind it on. With --metadata skip it

@@ -23,7 +23,7 @@ _STYLES = {"ok": "green", "unknown": "dim", "advice": "yellow", "warning": "bold
 @click.command(name="check")
 @machine_options
 def command(properties: str | None, overrides: tuple[str, ...], root: Path, as_json: bool) -> None:
-    """What is as a broker wants it, and what is not: kernel, file systems, disks, memory, limits, clocks.
+    """Compares this machine with what a broker wants: kernel, file systems, disks, memory, limits, clocks.
 
     Each line has a status: ok, unknown (the machine does not say), advice (it costs time), warning (it costs data, or
     a lot of time). Below the table stand the commands that change what is not ok, and those that undo them. None of

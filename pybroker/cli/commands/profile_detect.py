@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 @click.command(name="detect")
 @machine_options
 def command(properties: str | None, overrides: tuple[str, ...], root: Path, as_json: bool) -> None:
-    """What machine is this, which profile does it get, and why: every rule that holds and every rule that does not.
+    """Tells the kind of this machine, the profile it gets, and why: every rule that holds and every rule that does not.
 
-    The disks are those beneath log.dirs. What a saved measurement says of them outranks what the kernel says.
+    The disks are those beneath log.dirs. A saved measurement of them outranks the kernel's word.
 
     Exit status: 0, or 2 when the configuration or a profile is not accepted.
     """

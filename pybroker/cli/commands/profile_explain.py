@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.argument("key")
 @machine_options
 def command(key: str, properties: str | None, overrides: tuple[str, ...], root: Path, as_json: bool) -> None:
-    """What a KEY of a profile sets, its value here, where that comes from, and why.
+    """Explains a KEY of a profile: its effect, its value here, where that comes from, and why.
 
     KEY is a profile's key, such as spin_us, or the broker's setting that wins over it, such as pybroker.spin.us; `all`
     explains every one.

@@ -1,8 +1,8 @@
 """`pybroker serve`: run a broker until SIGTERM or SIGINT; SIGHUP reloads logging.
 
-Exit status: 0 after a clean stop, 1 when the broker cannot start or go on or when its stop may have cost acknowledged
-records, 2 for a configuration that is not accepted.
-One line on standard output says that it serves; everything else goes to standard error.
+Exit status: 0 after a clean stop; 1 when the broker cannot start or go on, or when its stop may have cost acknowledged
+records; 2 for a configuration that is not accepted. One line on standard output says that it serves; everything else
+goes to standard error.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ async def _run(config: BrokerConfig, profile: Profile, reload_logging: Callable[
         asked_to_stop = _on_signals(partial(supervision.reload, reload_logging))
         starting = asyncio.create_task(daemon.start())
         ends: list[asyncio.Future[int] | asyncio.Future[str]] = [asked_to_stop, daemon.failed]
-        # What waits for the controllers while it starts may wait for ever once the broker cannot go on.
+        # A start that waits for the controllers may wait for ever once the broker cannot go on.
         await asyncio.wait([starting, *ends], return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
@@ -184,7 +184,7 @@ def _reload_logging(properties: str | None, overrides: Sequence[str], log_format
 
 def _spare_the_collector() -> None:
     """Looking through all objects takes 50 ms with the offsets of 10,000 groups, and the loop stands still meanwhile.
-    What there is after the start stays for good, and what stays of the rest is looked at rarely."""
+    Objects that exist after the start stay for good, and the survivors of the rest are looked at rarely."""
     gc.freeze()
     gc.set_threshold(*_COLLECTOR_THRESHOLDS)
     gc.enable()

@@ -41,8 +41,8 @@ def command(
     """Let systemd run a broker with PROPERTIES, or /etc/pybroker/server.properties.
 
     Writes a unit, a drop-in for the hardware profile, another one for log dirs outside of /var/lib/pybroker, the user
-    pybroker and its directories; and settings to begin with where there are none. What is in place already is left
-    alone, so it may be called again, as after an upgrade or when log.dirs has changed.
+    pybroker and its directories. Writes settings to begin with where there are none. Existing files are left alone, so
+    the command may be called again, as after an upgrade or when log.dirs has changed.
 
     Exit status: 0, 1 when something fails, or you say no, 2 when the configuration is not accepted.
     """
@@ -72,7 +72,7 @@ def command(
 
 
 def _load_config(properties: PurePosixPath, root: Path) -> BrokerConfig:
-    """Of a file that is not there yet, what it will begin with."""
+    """A file that does not exist yet is read as it will begin."""
     from pybroker.config.broker import BrokerConfig
     from pybroker.config.definition import ConfigError
     from pybroker.service.deployment import PROPERTIES, STATE_DIRECTORY
@@ -102,7 +102,7 @@ def _this_program() -> PurePosixPath:
 
 
 def _profile_here(config: BrokerConfig, root: Path) -> str:
-    """The one that the broker gets on this machine. What an image will run on nobody knows."""
+    """The one that the broker gets on this machine. Nobody knows the machine that an image will run on."""
     from pybroker.config.definition import ConfigError
     from pybroker.profiles import choose_here
     from pybroker.profiles.library import GENERIC

@@ -13,8 +13,8 @@ _NAMES = ("list", "describe", "create", "alter", "reassign", "delete")
 def command() -> None:
     """List, describe, create, alter, reassign and delete topics.
 
-    The options are those of kafka-topics.sh, and the broker may be Apache Kafka's. What was set for a topic is changed
-    by `pybroker configs`.
+    The options are those of kafka-topics.sh, and the broker may be Apache Kafka's. `pybroker configs` changes the
+    settings of a topic.
 
     Exit status of all: 0, 1 the broker refused or cannot be reached, 2 the command line is wrong, 130 after Ctrl-C.
     """

@@ -17,7 +17,7 @@ class RetiredKey(Value):
     name: str
     #: The last minor version that had it.
     until: str
-    #: What has become of it, as a sentence.
+    #: Its fate and its successor, as a sentence.
     fate: str
     replacements: tuple[str, ...] = ()
 

@@ -1,9 +1,9 @@
 """`GroupCoordinator`: drives the shards of `__consumer_offsets` on the asyncio loop thread.
 
-It owns one `Shard` per partition that this broker leads, from election to resignation, gives requests to the state
-machines, appends what they make and fires their timers (one loop timer for all). Requests for a shard that is not here
-get NOT_COORDINATOR, for one that is being loaded COORDINATOR_LOAD_IN_PROGRESS, both as `KafkaError`. What only reads is
-served as soon as the shard is readable.
+It owns one `Shard` per partition that this broker leads, from election to resignation. It gives requests to the state
+machines, appends the records they make and fires their timers (one loop timer for all). Requests for a shard that is
+not here get NOT_COORDINATOR, for one that is being loaded COORDINATOR_LOAD_IN_PROGRESS, both as `KafkaError`. Requests
+that only read are served as soon as the shard is readable.
 
 Methods that answer at once return the answer; those that may have to wait return an asyncio future. Where the answer
 depends on records, `Committed` says when they are decided.
@@ -150,12 +150,12 @@ class GroupCoordinator:
             lambda judge: self._after_received(judge),
         )
         self._shards[partition] = fresh
-        # What a shard of before had queued may be appended still, and would be in that one's state alone.
+        # Appends queued by a shard of before may still be made, and would be in that one's state alone.
         fresh.begin_load(self._loaded, tuple(closing))
 
     def on_resignation(self, partition: int) -> Coroutine[Any, Any, None]:
-        """That partition is led elsewhere, or gone: forget it at once. What is returned ends when nothing of it is
-        under way."""
+        """That partition is led elsewhere, or gone: forget it at once. The returned coroutine ends when no work of the
+        shard is under way."""
         gone = self._shards.pop(partition, None)
         if gone is not None:
             gone.unload()
@@ -484,7 +484,7 @@ class GroupCoordinator:
         earliest = [one.state.timers.earliest_ms for one in self._active()]
         if not self._judging and any(each is not None and each <= now_ms for each in earliest):
             self._judging = True
-            # What was received up to now may show that somebody is alive.
+            # Requests received up to now may show that a member is alive.
             self._after_received(partial(self._judge, now_ms))
         if self._timer is None:
             self._look_again()

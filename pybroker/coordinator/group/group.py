@@ -1,8 +1,8 @@
 """A classic group: its members, its generation and the rules of who may join it.
 
-Pure data, changed only on the asyncio loop thread by the modules beside it. What survives a restart is what a
-GroupMetadataValue record carries: generation, protocol, leader, members and their assignments; everything else
-(parked requests, pending members, the state between two generations) is soft and rebuilt by the members themselves.
+Pure data, changed only on the asyncio loop thread by the modules beside it. A GroupMetadataValue record survives a
+restart: generation, protocol, leader, members and their assignments. Everything else (parked requests, pending members,
+the state between two generations) is soft, and the members themselves rebuild it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _LOG = logging.getLogger(__name__)
 class ClassicGroup:
     """One group.
 
-    Invariants: a member is in `members` or in `pending_join_member_ids`, never in both; `leader_id` names a member
-    unless the group has none; `static_members` maps exactly the members that have an instance id;
-    `awaiting_join_count` is the number of members whose JoinGroup is parked; `held_bytes` is what members, pending
-    members and records that are being appended take, and part of `memory.held_bytes` while the group is in a shard.
+    Invariants: a member is in `members` or in `pending_join_member_ids`, never in both. `leader_id` names a member
+    unless the group has none. `static_members` maps exactly the members that have an instance id. `awaiting_join_count`
+    is the number of members whose JoinGroup is parked. `held_bytes` counts members, pending members and records that
+    are being appended, and is part of `memory.held_bytes` while the group is in a shard.
     """
 
     __slots__ = (

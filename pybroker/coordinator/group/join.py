@@ -86,7 +86,8 @@ def join(state: ShardState, request: Join) -> Outcome:
 
 
 def _first_bytes(request: Join) -> int:
-    """What the first request of a new member leaves behind. Where there is no room for it, no group is made either."""
+    """The memory that the first request of a new member holds. Where there is no room for it, no group is made
+    either."""
     if request.group_instance_id is None and request.api_version >= _MEMBER_ID_REQUIRED_VERSION:
         return pending_bytes(request.client_id)
     return MEMBER_BYTES + protocols_bytes(request.protocols)

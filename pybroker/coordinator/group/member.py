@@ -13,7 +13,7 @@ SyncReply = Callable[[m.SyncGroupResponse], None]
 
 
 class ClassicGroupMember:
-    """What the coordinator knows of a member.
+    """The coordinator's knowledge of a member.
 
     `protocols` lists (name, metadata) in the member's order of preference. `join_reply` and `sync_reply` are set while
     a JoinGroup or SyncGroup of this member is parked. `is_new` holds until the member has been answered for the first
@@ -64,7 +64,7 @@ class ClassicGroupMember:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes in memory."""
+        """The member's size in memory."""
         names = text_bytes(self.member_id, self.group_instance_id, self.client_id, self.protocol_type)
         return MEMBER_BYTES + names + protocols_bytes(self.protocols) + len(self.assignment)
 

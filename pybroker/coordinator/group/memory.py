@@ -18,7 +18,7 @@ PENDING_BYTES = 512
 """What a member that has only been given its id costs beside that id."""
 
 _SMALL_BYTES = 64 << 10
-#: Of the limit, for small requests alone: members with large metadata must not keep ordinary ones out.
+#: This part of the limit is for small requests alone: members with large metadata must not keep ordinary ones out.
 _RESERVE_DIVISOR = 4
 
 
@@ -35,7 +35,8 @@ class GroupMemory:
         self.refused_count = 0
 
     def has_room(self, more_bytes: int) -> bool:
-        """Whether so much more may be held. What needs no more than before always may. A refusal is counted."""
+        """Whether so much more may be held. A change that needs no more than before is always allowed. A refusal is
+        counted."""
         if more_bytes <= 0:
             return True
         limit_bytes = self.limit_bytes
@@ -48,20 +49,20 @@ class GroupMemory:
 
 
 def text_bytes(*texts: str | None) -> int:
-    """What strings take in memory."""
+    """The size of strings in memory."""
     return sum(sys.getsizeof(each) for each in texts if each is not None)
 
 
 def protocols_bytes(protocols: Iterable[tuple[str, bytes]]) -> int:
-    """What a member's protocols take in memory."""
+    """The size of a member's protocols in memory."""
     return sum(PROTOCOL_BYTES + sys.getsizeof(name) + len(metadata) for name, metadata in protocols)
 
 
 def pending_bytes(member_id: str) -> int:
-    """What a member takes that has only been given its id."""
+    """The size of a member that has only been given its id."""
     return PENDING_BYTES + text_bytes(member_id)
 
 
 def assignments_bytes(assignments: Mapping[str, bytes]) -> int:
-    """What the assignments of a SyncGroup take in memory."""
+    """The size of a SyncGroup's assignments in memory."""
     return sum(PROTOCOL_BYTES + sys.getsizeof(member_id) + len(given) for member_id, given in assignments.items())

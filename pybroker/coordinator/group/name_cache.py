@@ -9,7 +9,7 @@ from typing import TypeVar
 _Other = TypeVar("_Other", bound=Hashable)
 _Made = TypeVar("_Made")
 
-#: Anybody may ask for groups of any name, up to 32 KiB long. What is made of longer ones than this is not kept.
+#: Anybody may ask for groups of any name, up to 32 KiB long. Results for longer names are not kept.
 _KEPT_NAME_LENGTH = 256
 
 

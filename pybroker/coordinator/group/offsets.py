@@ -22,7 +22,7 @@ from pybroker.turns import SteadyDict, in_slices, run_at_once
 
 #: From this version on an unknown group is said to be unknown, not a wrong generation.
 _GROUP_ID_NOT_FOUND_VERSION = 9
-#: What a record has room for; who asks for as long a retention as there is means for ever.
+#: The bound that a record has room for; the longest retention there is means for ever.
 _LATEST_MS = 2**63 - 1
 #: A record of a committed offset is longer: its key has two names and the partition, its value 24 bytes at least.
 _LEAST_RECORD_BYTES = 32

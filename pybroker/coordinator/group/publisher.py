@@ -1,7 +1,7 @@
 """Tells the group coordinator what a new metadata image means for it.
 
-Runs on the asyncio loop thread, after the replica manager has applied the same image: a partition has to be there
-before it can be loaded, and one that is not can only be given up.
+Runs on the asyncio loop thread, after the replica manager has applied the same image. A partition has to be there
+before it can be loaded, and one that is gone can only be given up.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class GroupCoordinatorPublisher:
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Load partitions that are led here now, let go of others, and forget the offsets of deleted topics."""
-        del delta  # What counts here is few and can be seen by comparing images.
+        del delta  # The parts that count here are few, and comparing images shows them.
         topics = image.topics
         if topics is self._topics:
             return
@@ -49,7 +49,7 @@ class GroupCoordinatorPublisher:
                 if partition.leader == self._node_id
             }
         before = self._topics.by_name.get(OFFSETS_TOPIC)
-        # Of a topic that was deleted and made again nothing is led on, whatever the partitions' numbers are.
+        # A topic that was deleted and made again keeps no leadership, whatever the partitions' numbers are.
         is_same = before is not None and offsets_topic is not None and before.id == offsets_topic.id
         for index in self._led.keys() - led.keys() if is_same else self._led.keys():
             self._in_background(self._groups.on_resignation(index))

@@ -1,8 +1,8 @@
 """How a classic group gets from one generation to the next.
 
 Every function takes the shard's state and returns an `Outcome`. Parked requests are answered through the members'
-replies. The phases: `prepare` opens the join phase, `complete_join` ends it and opens the sync phase, which `sync.py`
-ends; the expiry functions are what the timers call when a phase or a session takes too long.
+replies. The phases: `prepare` opens the join phase, and `complete_join` ends it and opens the sync phase, which
+`sync.py` ends. The timers call the expiry functions when a phase or a session takes too long.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def complete_join(state: ShardState, group: ClassicGroup) -> Outcome:
 def join_response(
     group: ClassicGroup, member_id: str, *, with_members: bool, skip_assignment: bool = False
 ) -> m.JoinGroupResponse:
-    """What a member is told of the present generation."""
+    """The answer that tells a member the present generation."""
     return m.JoinGroupResponse(
         generation_id=group.generation_id,
         protocol_type=group.protocol_type,

@@ -50,8 +50,8 @@ def expire_group(state: ShardState, group: ClassicGroup, max_batch_bytes: int) -
 
 
 def forget_topics(state: ShardState, deleted: Mapping[str, bytes], group_id: str, max_batch_bytes: int) -> Part:
-    """Tombstones for a group's offsets of deleted topics (name to id), once no commit of the group is in flight: it may
-    be one for a new topic of that name."""
+    """Makes tombstones for a group's offsets of deleted topics (name to id), once no commit of the group is in flight.
+    Such a commit may be for a new topic of that name."""
     if group_id in state.in_flight_commits:
         return Part(NOTHING, is_last=False)
     made, is_last = first_batch(offsets.topics_deleted(state, group_id, deleted), max_batch_bytes)

@@ -1,7 +1,7 @@
 """From the bytes of `__consumer_offsets` to changes, and from changes to state.
 
-`apply` is the only way in which committed offsets change and in which stored groups come and go: records that have
-just been committed and records read back at load take the same path. Runs on the asyncio loop thread.
+`apply` alone changes committed offsets and adds and removes stored groups. Records that have just been committed and
+records read back at load take the same path. Runs on the asyncio loop thread.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ _FEW_MEMBERS = 200
 
 
 class ShardStatus(Enum):
-    """LOADING becomes ACTIVE or FAILED, by READABLE if the last of its log is not committed for long: then what is
-    committed can be read, and nothing be changed, as that would have to wait behind it. FAILED becomes ACTIVE where
+    """LOADING becomes ACTIVE or FAILED, by way of READABLE if the end of its log is not committed for long. Then
+    committed state can be read but not changed, as a change would have to wait behind it. FAILED becomes ACTIVE where
     another attempt succeeds. All become CLOSED, which is final."""
 
     LOADING = "loading"
@@ -126,7 +126,7 @@ class Shard:
                 self.partition,
                 self,
                 self.state.settings.offsets_load_buffer_bytes,
-                # What takes longer than any commit may take is not under way as it should be.
+                # An append that takes longer than any commit may take has failed in some way.
                 self.state.settings.offsets_commit_timeout_ms,
             )
         except (KafkaError, ProtocolError) as error:

@@ -1,4 +1,4 @@
-"""What groups and their offsets there are, for metrics. Pure; on the asyncio loop thread, a shard at a time."""
+"""Counts of groups and their offsets, for metrics. Pure; on the asyncio loop thread, a shard at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class GroupStatistics:
     """Sums over the shards added so far. `offsets` has the first ones, as (group, topic, partition, offset)."""
 
     most_offsets: int
-    #: What members hold, at most, and how many requests were refused because of that.
+    #: The members' memory and its bound, and the number of requests refused because of it.
     held_bytes: int = 0
     limit_bytes: int = 0
     refused_count: int = 0

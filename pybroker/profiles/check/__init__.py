@@ -1,4 +1,4 @@
-"""What on this machine is as a broker wants it, what is not, and what to do. Looks, and changes nothing."""
+"""Compares this machine with what a broker wants, and says what to do. Looks, and changes nothing."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Status(Enum):
-    """What a finding means to a broker."""
+    """The meaning of a finding for a broker."""
 
     OK = "ok"
     #: The machine does not say.

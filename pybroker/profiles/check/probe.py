@@ -21,7 +21,7 @@ class Probe:
 
 
 def probe_here(machine: Machine) -> Probe:
-    """Of the running kernel, and the log dirs of `machine`. Leaves nothing behind."""
+    """Probes the running kernel, and the log dirs of `machine`. Leaves nothing behind."""
     direct = {}
     for storage in machine.storage:
         log_dir = Path(storage.path).absolute()

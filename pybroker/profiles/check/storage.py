@@ -16,7 +16,7 @@ _COPYING = (Status.ADVICE, "copying on write, it writes and syncs more than was 
 _REMOTE = (Status.WARNING, "a sync means what the other side makes of it, and errors may come late")
 _BARE = (Status.WARNING, "without a journal, a power cut may cost whole files")
 _MEMORY = (Status.WARNING, "it is memory: nothing survives a restart of the machine")
-#: What is wrong with a file system, by its name, or what its name has before the dot.
+#: The fault of a file system, by its name or the part of its name before the dot.
 _FAULTS = {
     **dict.fromkeys(("btrfs", "zfs", "bcachefs", "f2fs"), _COPYING),
     **dict.fromkeys(("nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "ceph", "fuse", "fuseblk"), _REMOTE),

@@ -8,7 +8,7 @@ from pybroker.profiles.facts.tree import Tree, chosen_of
 from pybroker.profiles.machine import BlockDevice
 
 _SECTOR_BYTES = 512
-#: What in a disk's path below /sys/devices says how it is connected, the first that is found. A disk of a virtual
+#: The first of these patterns found in a disk's path below /sys/devices tells its transport. A disk of a virtual
 #: controller counts as virtual, whatever protocol it speaks.
 _TRANSPORTS = (
     (re.compile(r"/virtio\d+/"), "virtio"),

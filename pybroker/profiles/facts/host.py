@@ -8,7 +8,7 @@ from pybroker.profiles.facts.mounts import Mount, mount_of
 from pybroker.profiles.facts.tree import Tree, chosen_of, numbers_of
 from pybroker.profiles.machine import Cpu, Host, Kernel, Limits, Memory
 
-#: What kernels since then have.
+#: Features of the kernel by the version that brought them.
 _KERNEL_FEATURES = {"io_uring": (6, 1), "cachestat": (6, 5), "RWF_DONTCACHE": (6, 14)}
 #: Instruction sets that the data plane has code for, by the names of /proc/cpuinfo.
 _FEATURES = ("sse4_2", "pclmulqdq", "vpclmulqdq", "avx512f", "avx512vl", "crc32", "pmull")
@@ -84,7 +84,8 @@ def read_memory(tree: Tree) -> Memory:
 
 
 def read_host(tree: Tree, mounts: list[Mount]) -> Host:
-    """What the kernel runs on. In a container the kernel's view of the machine is still there."""
+    """The kind of machine or hypervisor below the kernel. In a container the kernel's view of the machine is still
+    there."""
     vendor, product = tree.text("/sys/class/dmi/id/sys_vendor"), tree.text("/sys/class/dmi/id/product_name")
     root = mount_of(mounts, "/")
     is_overlay = root is not None and root.file_system == "overlay"

@@ -1,4 +1,4 @@
-"""What the log dirs lie on: from a path to its mount, its device and the disks beneath."""
+"""The storage below the log dirs: from a path to its mount, its device and the disks beneath."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Tree:
             return None
 
     def names(self, path: str) -> list[str]:
-        """What the directory holds, in order."""
+        """The directory's names, in order."""
         try:
             return sorted(os.listdir(self._below(path)))
         except OSError:

@@ -19,10 +19,10 @@ _WRITTEN = ("write.direct.1MiB", "write.direct.256KiB", "write.fresh.1MiB", "wri
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What cannot be surpassed. None: the measurement has nothing to say."""
+    """A limit that no broker can pass. None: the measurement has nothing to say."""
 
     bytes_per_second: float | None
-    #: Of which run.
+    #: The run that sets the limit.
     bound_by: str | None
     cpu_seconds_per_gb: float | None
     p50_us: float | None

@@ -1,4 +1,4 @@
-"""What a broker is loaded with: each path's requests, made once and sent again and again. Pure."""
+"""The load on a broker: each path's requests, made once and sent again and again. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTITION_COUNT = 4
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
 _RECORD_BYTES = 1000
-#: What a batch and each of its records take beside the values.
+#: Bytes of a batch and of each record beside the values.
 _BATCH_OVERHEAD_BYTES = 61
 _RECORD_OVERHEAD_BYTES = 12
 _WAIT_MS = 30_000

@@ -1,4 +1,4 @@
-"""CPU time of the process that listens on a port of this machine, from /proc. What is hidden is None."""
+"""CPU time of the process that listens on a port of this machine, from /proc. Hidden facts are None."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 def listening_pid(port: int, proc: Path = Path("/proc")) -> int | None:
-    """Who listens there; None where that is somebody else's process and hidden."""
+    """The id of the process that listens there; None where it is another user's and hidden."""
     wanted = {f"socket:[{inode}]" for table in ("net/tcp", "net/tcp6") for inode in _inodes(proc / table, port)}
     if not wanted:
         return None

@@ -1,8 +1,8 @@
 """Loads a running broker, path by path, and holds what it does against the bound.
 
 Blocking; a path first runs a while without being counted. Each path has a topic of its own on that broker, which is
-deleted afterwards, whatever happens to the run, a kill included (`Sweeper`). What can fail: `RefusedError`,
-`NativeError` (an answer was an error), OSError.
+deleted afterwards, whatever happens to the run, a kill included (`Sweeper`). Failures: `RefusedError`, `NativeError`
+(an answer was an error), OSError.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PathLimit:
 
     @property
     def rate_share(self) -> float | None:
-        """Of the bound on bytes per second; 1 is all of it."""
+        """The share of the bound on bytes per second; 1 is all of it."""
         most = self.bound.bytes_per_second
         return None if most is None else self.figures.bytes_per_second / most
 
@@ -135,7 +135,7 @@ class Limit:
         return limits
 
     def _fetches(self, measure: Measure, topic: str, produced: Exchange) -> Iterator[PathLimit]:
-        """Of what was `produced`; a slow broker is given more first."""
+        """Fetches the records of `produced`; a slow broker is given more of them first."""
         for path in FETCH_PATHS:
             for _ in range(_TRIES):
                 end_offset = min(self._end_offsets(topic))
@@ -164,7 +164,7 @@ class Limit:
         )
 
     def _measured(self, measure: Measure, exchange: Exchange, max_bytes: int) -> tuple[RunResult, int | None]:
-        """What was done, and the CPU time that the broker used meanwhile."""
+        """The result, and the CPU time that the broker used meanwhile."""
         seconds = self._seconds_each * (1 - _WARM_UP_SHARE)
         if self._pid is None:
             return measure.exchange(exchange, seconds, max_bytes), None
@@ -223,7 +223,7 @@ class Limit:
         return any(_DURABLE[each.name] == each.value for each in row.configs)
 
     def _node_id(self) -> int:
-        """Of the broker at the other end: the one that advertises this port, or the only one."""
+        """The id of the broker at the other end: the one that advertises this port, or the only one."""
         brokers = self._connection.call(m.MetadataRequest(topics=[]), 12).brokers
         found = [each for each in brokers if each.port == self._connection.port] or list(brokers)
         if len(found) != 1:

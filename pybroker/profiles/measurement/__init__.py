@@ -1,3 +1,3 @@
-"""Measuring the machine: what is run (`plan`), how (`run`), what it came to (`result`), and what follows from it:
-whether flushes are real (`flush`), which medium it is (`medium`), and the settings for it (`tune`).
+"""Measuring the machine: the runs (`plan`), how they are made (`run`) and their result (`result`). From the result
+follow whether flushes are real (`flush`), the medium (`medium`), and the settings for it (`tune`).
 """

@@ -24,7 +24,7 @@ _SECONDS_EACH = 0.012
 
 
 def judge_log_dir(log_dir: Path, backend: str, root: Path = Path("/")) -> Conclusion:
-    """What is to be said of flushes on what `log_dir` lies on. Blocking."""
+    """The verdict on flushes of the storage below `log_dir`. Blocking."""
     machine = read_machine([log_dir], root)
     storage = next(iter(machine.storage), None)
     saved = _saved(machine, root)

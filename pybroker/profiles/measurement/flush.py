@@ -1,7 +1,7 @@
 """Whether what was flushed would survive a loss of power: what facts and times allow to conclude, and no more. Pure.
 
-A flush is a command of its own that empties a device's volatile cache. Nobody can see from here whether a device obeys;
-what can be seen is that none is sent, or that the answer comes sooner than the medium could have given it.
+A flush is a command of its own that empties a device's volatile cache. Nobody can see from here whether a device obeys.
+The visible signs are that no flush is sent, or that the answer comes sooner than the medium could have given it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def flush_times(results: Mapping[str, Figures]) -> FlushTimes | None:
 
 
 def judge_flush(storage: Storage | None, host: Host, times: FlushTimes | None, medium: str) -> Conclusion:
-    """What is to be said of flushes on what a log dir lies on. `medium`: as measured, or `unknown`."""
+    """The verdict on flushes of the storage below a log dir. `medium`: as measured, or `unknown`."""
     if storage is not None and storage.file_system in _IN_MEMORY:
         return Conclusion(DROPPED, f"{storage.file_system} keeps files in memory: a loss of power takes all of them")
     dropping = [] if storage is None else [each for each in storage.options if each in _DROPPING_OPTIONS]

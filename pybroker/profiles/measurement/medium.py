@@ -1,7 +1,7 @@
-"""What kind of medium a disk is, by how fast it reads anywhere. Pure.
+"""The kind of a disk's medium, by how fast it reads anywhere. Pure.
 
-An arm takes milliseconds to get anywhere, flash and memory do not. What a cache hides is not told apart: a disk's own,
-a controller's, a hypervisor's.
+An arm takes milliseconds to get anywhere, flash and memory do not. Caches are not told apart from the medium: a disk's
+own, a controller's, a hypervisor's.
 """
 
 from __future__ import annotations

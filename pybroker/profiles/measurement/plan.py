@@ -1,4 +1,4 @@
-"""What `pybroker profile measure` does, in order, and which share of its time each run gets. Pure tables.
+"""The runs of `pybroker profile measure`, in order, and the share of its time that each run gets. Pure tables.
 
 A run is named after what it does: `write.direct.64KiB`. The disk comes first: nothing else may be waiting for it then.
 """

@@ -1,6 +1,6 @@
 """`Measurement`: what `pybroker profile measure` found, and its JSON. docs/measurement.md describes the fields.
 
-Immutable. What can fail: `MeasurementError`, for a text that is no measurement; it says why.
+Immutable. Failures: `MeasurementError` for a text that is no measurement; it says why.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Measurement(Value):
     machine: Mapping[str, Any]
     medium: Conclusion
     flush: Conclusion
-    #: What did not go as planned.
+    #: Deviations from the plan.
     notes: tuple[str, ...]
     results: Mapping[str, Figures]
 

@@ -1,7 +1,7 @@
 """Carries out the plan of a measurement, on one thread, with a second one where two runs go side by side.
 
 Blocking for as long as it was given, and a little more where single operations are slow. Leaves no file behind: the one
-it measures with has no name. What can fail: `MeasurementError` (no room, stopped), `NativeError`.
+it measures with has no name. Failures: `MeasurementError` (no room, stopped), `NativeError`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _REGION_MIN_BYTES = 4 * plan.MIB
 _REGION_BYTES_PER_SECOND = 32 * plan.MIB
 #: All runs together take little more than twice the region.
 _SHARE_OF_FREE = 8
-#: What opening, dropping caches and the like take.
+#: The rest is for opening files, dropping caches and the like.
 _SHARE_OF_RUNS = 0.9
 _WARM_UP_SHARE = 0.3
 _BUSY_SHARE = 0.5

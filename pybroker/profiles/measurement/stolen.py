@@ -1,6 +1,6 @@
 """CPU time that the host of a virtual machine takes away from it.
 
-A host that bounds what its guests cost counts the copying for their disks as well, so some let a guest stand still for
+A host that bounds the cost of its guests counts the copying for their disks as well. So some hosts stop a guest for
 tens of milliseconds, all CPUs at once, when its disk is busy. The kernel counts that as stolen.
 """
 
@@ -40,7 +40,7 @@ def _now() -> _Moment:
 
 
 class StolenTime:
-    """What is stolen from now on."""
+    """Counts the time stolen from now on."""
 
     def __init__(self, now: Callable[[], _Moment] = _now) -> None:
         """Begin to watch."""

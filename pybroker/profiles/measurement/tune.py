@@ -1,7 +1,7 @@
 """Settings for a machine, from what was measured on it. A pure function: the same measurement, the same settings.
 
-Every rule says in one line why it came to its value; that line goes into the profile beside it. What a rule cannot
-decide from the measurement it leaves out, so that the generic profile's value holds.
+Every rule says in one line why it came to its value; that line goes into the profile beside it. A rule leaves out what
+the measurement cannot decide, so that the generic profile's value holds.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ _RULES: tuple[_Rule, ...] = (_reactors, _spin_us, _buffer_budget_bytes)
 
 
 def _disk_rate(measurement: Measurement) -> float | None:
-    """What the disk takes at best, in bytes per second."""
+    """The best rate of the disk, in bytes per second."""
     rates = [measurement.rate(name) for name in ("write.direct.1MiB", "write.direct.256KiB", "write.paced.128KiB")]
     return max((rate for rate in rates if rate is not None), default=None)
 

@@ -1,7 +1,7 @@
 """Kafka's error codes: read from the jars into `schema/errors.schema`, written from there as Python and as C.
 
-Which codes are retriable is a property of Java exception classes, so the reading runs a few lines of Java over the jars
-(a JDK, and slf4j-api among the jars, are needed for that alone).
+Which codes are retriable is a property of Java exception classes. So the reading runs a few lines of Java over the
+jars; a JDK, and slf4j-api among the jars, are needed for that alone.
 """
 
 from __future__ import annotations

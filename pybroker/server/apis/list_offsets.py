@@ -105,7 +105,7 @@ def _at_once(
     topic: str,
     wanted: m.ListOffsetsRequest.ListOffsetsPartition,
 ) -> PartitionPosition | None:
-    """What can be told without reading files; None for what cannot. KafkaError."""
+    """The answer where no file has to be read; None where one has. KafkaError."""
     timestamp_ms, partition = wanted.timestamp, wanted.partition_index
     if timestamp_ms < 0 and context.api_version < _SINCE_VERSION.get(timestamp_ms, context.api_version + 1):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)

@@ -26,8 +26,8 @@ _AUTO_CREATION_FLAG_VERSION = 4
 #: From this version on topics can be named by id (KIP-516).
 _TOPIC_ID_VERSION = 12
 
-#: What coordinators make with settings of their own that are on other brokers, or nowhere: a topic of that name with
-#: those of any other would lose what they keep in it.
+#: Topics that coordinators make with settings of their own, on other brokers or nowhere. A topic of that name with
+#: other settings would lose the coordinator's records.
 _NOT_OURS = frozenset({TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC})
 
 Row = m.MetadataResponse.MetadataResponseTopic

@@ -122,7 +122,7 @@ def _still_there(image: TopicsImage, version: int, topics: list[CommitTopic]) ->
 async def _response(
     request: m.OffsetCommitRequest, topics: list[CommitTopic], error: ErrorCode
 ) -> m.OffsetCommitResponse:
-    """What was refused with its reason; all else with `error`, or as committed when that is NONE."""
+    """The refusals with their reasons; every other partition with `error`, or as committed when that is NONE."""
     answered = []
     async for asked, topic in in_slices(zip(request.topics, topics, strict=True)):
         answered.append(

@@ -22,7 +22,7 @@ _Result = m.WriteTxnMarkersResponse.WritableTxnMarkerResult
 _TopicResult = m.WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
 _PartitionResult = m.WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
 
-#: What a coordinator of groups says of a partition that it does not hold; transaction coordinators know the other.
+#: The error of a group coordinator for a partition that it does not hold; transaction coordinators know the other one.
 _AS_LEADER = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_LEADER_OR_FOLLOWER,

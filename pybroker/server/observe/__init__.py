@@ -1,1 +1,1 @@
-"""What an operator sees of a running broker: metrics, health, events."""
+"""An operator's view of a running broker: metrics, health, events."""

@@ -48,7 +48,7 @@ class Health:
         return _response("ready" if not reasons else "not ready", checks, reasons)
 
     async def standing_still(self) -> list[str]:
-        """Who does not turn: the control loop, a reactor; empty when everybody does."""
+        """The loops that stand still, the control loop or a reactor; empty when all turn."""
         return (await self._ask())[1]
 
     def _unready(self) -> list[str]:

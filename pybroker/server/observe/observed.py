@@ -1,4 +1,4 @@
-"""What there is to observe of a broker, from its first moment to its last. The daemon fills it in as it starts.
+"""The observable state of a broker, from its first moment to its last. The daemon fills it in as it starts.
 
 Belongs to the asyncio loop; `native` may be asked by any thread.
 """

@@ -1,7 +1,7 @@
 """`Observer`: serves metrics, health and events over HTTP for as long as the broker is there.
 
 Made and ended on the broker's loop; it answers on a thread of its own. A scrape asks the loop for a snapshot and turns
-it into text over there. What can fail: the address (`OSError`), which is final only where it was set explicitly.
+it into text over there. The address can fail (`OSError`), which is final only where it was set explicitly.
 """
 
 from __future__ import annotations

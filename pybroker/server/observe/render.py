@@ -198,7 +198,7 @@ def _size_bytes(snapshot: Snapshot, directory: DirectoryView) -> int:
 
 
 def find_free_bytes(directories: Iterable[Path]) -> dict[Path, int]:
-    """Of those that can be asked. Blocks on their file systems."""
+    """The free bytes of the directories that can be asked. Blocks on their file systems."""
     found = {}
     for path in directories:
         with contextlib.suppress(OSError):

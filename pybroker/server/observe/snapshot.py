@@ -80,7 +80,7 @@ class Snapshot:
     #: None where the loop has no meter.
     turns: TurnStatistics | None = None
     directories: list[DirectoryView] = field(default_factory=list)
-    #: Of every open log.
+    #: The state of every open log.
     partitions: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
     #: Logs that lack records which they had.
     lost_count: int = 0

@@ -53,7 +53,7 @@ class TurnMeter:
         self._long_count += taken_ns > LONG_TURN_NS
 
     def statistics(self) -> TurnStatistics:
-        """What turns took, this one not included."""
+        """The times of turns, without this one."""
         self._move_window()
         return TurnStatistics(max(self._longest_ns, self._longest_before_ns) / 1e9, self._long_count)
 

@@ -38,7 +38,7 @@ class TransactionEntry(NamedTuple):
 
 
 class ProducerEntry(NamedTuple):
-    """What a producer snapshot keeps of one producer. -1: none."""
+    """A producer snapshot's entry for one producer. -1: none."""
 
     producer_id: int
     producer_epoch: int

@@ -44,7 +44,7 @@ Offsets = dict[tuple[str, int], OffsetEntry]
 
 @dataclass(slots=True)
 class LogDirState:
-    """What a check learned of a log dir. `broker_epoch` is None when the last stop was not in order."""
+    """A check's knowledge of a log dir. `broker_epoch` is None when the last stop was not in order."""
 
     files: LogDirFiles
     partitions: list[PartitionState] = field(default_factory=list)

@@ -20,7 +20,7 @@ _SHARE_OF_ENTRIES = 50
 
 @dataclass(slots=True)
 class Indexes:
-    """Of one segment: entries as they lie in the files, and the rows that the walk has about them."""
+    """The indexes of one segment: entries as they lie in the files, and the rows that the walk has about them."""
 
     segment: Segment
     offsets: bytes

@@ -33,7 +33,7 @@ _ASIDE_TEXT = {
 
 @dataclass(slots=True)
 class _Walked:
-    """What the segments told, in order."""
+    """The facts that the segments told, in order."""
 
     runs: list[EpochRun] = field(default_factory=list)
     replay: TransactionReplay = field(default_factory=TransactionReplay)

@@ -1,4 +1,4 @@
-"""What a check found: a place, a kind, and words for a person. Pure."""
+"""A check's findings: a place, a kind, and words for a person. Pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """Collects findings. Of one kind in one file, those beyond `limit` are only counted."""
+    """Collects findings. Beyond `limit`, findings of one kind in one file are only counted."""
 
     limit: int = 100
     findings: list[Finding] = field(default_factory=list)

@@ -1,4 +1,5 @@
-"""What a path is: a log dir, a partition's directory, or one file; and what lies in each. Lists names, reads nothing.
+"""The kind of a path: a log dir, a partition's directory, or one file; and the contents of each. Lists names, reads
+nothing.
 
 Fails with `StorageError` for a path that is none of these and `OSError` for the disk.
 """
@@ -61,7 +62,7 @@ _REMOTE_CACHE = "remote-log-index-cache"
 
 
 class FileKind(Enum):
-    """What a file's name says it holds."""
+    """The content of a file, by its name."""
 
     LOG = "log"
     OFFSET_INDEX = "index"

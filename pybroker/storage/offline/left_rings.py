@@ -88,8 +88,8 @@ def _rings_of(target: LogDirFiles | PartitionFiles) -> list[LeftRing]:
 
 @contextmanager
 def rings_brought_in(target: LogDirFiles | PartitionFiles, output: Path, notes: list[str]) -> Iterator[None]:
-    """Meanwhile the segments of `target` that rings have bytes of are copies below `output` with these in them. What
-    was done, and what could not be, is said in `notes`."""
+    """Meanwhile the segments of `target` that rings have bytes of are copies below `output` with these in them. `notes`
+    tells the actions, and those that were impossible."""
     partitions = target.partitions if isinstance(target, LogDirFiles) else [target]
     try:
         try:

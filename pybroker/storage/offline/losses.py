@@ -1,6 +1,6 @@
 """Records that logs of a stopped broker had and have no more, as a start would find them; and accepting that.
 
-What a start compares is in `pybroker/storage/log_loss.py`. Blocks; `OSError`, and `StorageError` for what cannot be
+`pybroker/storage/log_loss.py` has the comparisons of a start. Blocks; `OSError`, and `StorageError` for what cannot be
 done.
 """
 
@@ -67,7 +67,7 @@ def check_losses(log_dir: Path, partitions: Sequence[PartitionState], broker_epo
 
 
 def quick_losses(log_dir: Path) -> list[Loss]:
-    """What names and sizes tell of losses in a dir that no broker has open. A damaged record tells of none."""
+    """The losses in a dir that no broker has open, as far as names and sizes tell. A damaged record tells of none."""
     try:
         found = EndsFile.read(log_dir)
     except StorageError:
@@ -109,7 +109,7 @@ def _is_deleted(log_dir: Path, key: TopicPartition, recorded: RecordedEnds) -> b
 
 
 class AcceptedLoss(Value):
-    """What was lost, and where the log goes on. `notes` say what was changed."""
+    """The accepted losses, and the offset where the log goes on. `notes` say what was changed."""
 
     losses: tuple[Loss, ...]
     next_offset: int
@@ -117,8 +117,8 @@ class AcceptedLoss(Value):
 
 
 def accept_loss(log_dir: Path, key: TopicPartition, *, look: bool = False) -> AcceptedLoss:
-    """Let the log of a partition be what is left of it, going on where it was known to end: offsets that were given out
-    once are not given out again. `look`: only say what would be accepted. StorageError when nothing is lost."""
+    """Makes the rest of a partition's log its log, going on where it was known to end: no offset is given out twice.
+    `look`: only say what would be accepted. StorageError when nothing is lost."""
     with DirectoryLock(log_dir):
         found = EndsFile.read(log_dir)
         why = None if found is None else why_not_ours(found, log_dir, clean_shutdown.read(log_dir))
@@ -179,7 +179,7 @@ def _go_on_at(log: Path, recorded: RecordedEnds | None, next_offset: int, notes:
 
 
 def _cut_torn(segment: Path, notes: list[str]) -> None:
-    """What follows the whole batches of a segment is kept in a file beside it."""
+    """The bytes behind the whole batches of a segment are kept in a file beside it."""
     position, _ = end_of_segment(segment)
     size = segment.stat().st_size
     if position >= size:

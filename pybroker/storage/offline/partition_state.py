@@ -1,4 +1,4 @@
-"""What is known of a partition from outside of its directory, and what a check learned of it. Pure."""
+"""Facts about a partition from outside of its directory, and a check's knowledge of it. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pybroker.storage.offline.layout import PartitionFiles
 
 @dataclass(slots=True)
 class PartitionContext:
-    """What files outside of the directory say. None: nothing is known."""
+    """The facts in files outside of the directory. None: nothing is known."""
 
     cleaned_below: int | None = None
     """The cleaner has been over all below; 0: it has not been here."""
@@ -22,7 +22,7 @@ class PartitionContext:
 
 @dataclass(slots=True)
 class PartitionState:
-    """What a check learned of the partition."""
+    """A check's knowledge of the partition."""
 
     files: PartitionFiles
     first_offset: int = 0

@@ -1,7 +1,7 @@
 """`repair`: a new directory with all that is intact in an old one, which Apache Kafka and we open.
 
 The source is only read. Gaps in offsets stay gaps. Indexes, transaction indexes and leader-epoch-checkpoint are made
-anew from the batches; producer snapshots and recovery points are left out, so that the broker builds the former and
+anew from the batches. Producer snapshots and recovery points are left out, so that the broker builds the former and
 looks at everything once. Blocks; fails with `OSError` for the disk and `StorageError` for what cannot be repaired.
 """
 
@@ -34,7 +34,7 @@ from pybroker.storage.offline.transactions import Aborted, TransactionReplay
 
 
 class MetadataKeeper(Protocol):
-    """What keeps the metadata log without a hole where batches of it are lost."""
+    """Keeps the metadata log without a hole where batches of it are lost."""
 
     def fillers(self, base_offset: int, end_offset: int, epoch: int) -> Iterator[bytes]:
         """Batches without effect for the offsets from `base_offset` up to `end_offset`."""
@@ -106,7 +106,7 @@ def _found(files: PartitionFiles) -> Iterator[Found]:
 
 
 def _is_readable(log: Path) -> bool:
-    """Whether the disk gives out a file at all. What it does not give out of one is a matter of the walk."""
+    """Whether the disk gives out a file at all. Unreadable parts of a file are a matter of the walk."""
     try:
         with open(log, "rb"):
             return True

@@ -189,7 +189,8 @@ def _copy_applied(files: LogDirFiles, output: Path, result: RepairResult) -> Non
 
 
 def _known_end(log_dir: Path, files: PartitionFiles) -> int:
-    """What a log had reached when its checkpoints were written, if both say so: neither has a checksum. -1: unknown."""
+    """The end that a log had reached when its checkpoints were written, if both agree: neither has a checksum. -1:
+    unknown."""
     ends = []
     for name in (offset_checkpoint.RECOVERY_POINT, offset_checkpoint.HIGH_WATERMARK):
         try:

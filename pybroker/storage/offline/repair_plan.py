@@ -1,8 +1,8 @@
 """Which batches of a damaged log are worth keeping, and what of them can be set right. Pure, one batch of look-ahead.
 
 A batch whose CRC is right is intact but for what the CRC does not cover: base offset and leader epoch. Where these
-contradict both neighbours they are wrong and the neighbours are right; the base offset is set right where the
-neighbours leave no choice, and the batch is dropped where they do.
+contradict both neighbours they are wrong and the neighbours are right. The base offset is corrected where the
+neighbours leave no choice, and otherwise the batch is dropped.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Planner:
         self._epoch = -1
 
     def steps(self, found: Iterable[Found]) -> Iterator[Step]:
-        """What to do, in the order of the log."""
+        """The steps of the repair, in the order of the log."""
         waiting: Found | None = None
         for following in found:
             if waiting is not None:

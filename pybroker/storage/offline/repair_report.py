@@ -1,4 +1,4 @@
-"""What a repair did, for people and for programs. Pure."""
+"""The result of a repair, for people and for programs. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pybroker.storage.offline.repair_plan import Dropped, Restored
 
 @dataclass(slots=True)
 class PartitionResult:
-    """What became of one partition."""
+    """The result for one partition."""
 
     name: str
     kept_batches: int = 0
@@ -28,7 +28,7 @@ class PartitionResult:
 
 @dataclass(slots=True)
 class RepairResult:
-    """What became of everything."""
+    """The result for everything."""
 
     source: Path
     output: Path
@@ -37,7 +37,7 @@ class RepairResult:
 
     @property
     def dropped(self) -> list[Dropped]:
-        """Of all partitions."""
+        """The dropped batches of all partitions."""
         return [each for partition in self.partitions for each in partition.dropped]
 
     def as_json(self) -> str:

@@ -21,7 +21,8 @@ _SAMPLE_EVERY = 64
 
 @dataclass(slots=True)
 class PartitionStats:
-    """Of one partition, or of several of a topic. Bytes are of .log files; times are of batch headers, -1: none."""
+    """The statistics of one partition, or of several of a topic. Bytes are of .log files; times are of batch headers,
+    -1: none."""
 
     name: str
     partitions: int = 1
@@ -100,7 +101,8 @@ class PartitionStats:
 
 
 def stats(target: Target, *, deep: bool) -> list[PartitionStats]:
-    """Of each partition of `target`, or of a segment by itself. StorageError for a file that is no segment."""
+    """The statistics of each partition of `target`, or of a segment by itself. StorageError for a file that is no
+    segment."""
     if isinstance(target, LogDirFiles):
         cleaned = _cleaned(target.path)
         is_clean = _closed_cleanly(target.path)

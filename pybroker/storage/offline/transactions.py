@@ -50,7 +50,7 @@ def index_entries(aborted: Iterable[Aborted]) -> list[TransactionEntry]:
 def compare(
     entries: list[TransactionEntry], aborted: list[Aborted], log_start: int, complete: bool
 ) -> list[tuple[int, str]]:
-    """What is wrong in the transaction index of a segment in which `aborted` ended: (number of the entry, words).
+    """The faults of the transaction index of a segment in which `aborted` ended: (number of the entry, words).
 
     `complete`: no cleaner took batches or markers of it away, so that every entry has its marker and the other way
     round. `log_start`: where the first segment begins; transactions may have begun below it.
