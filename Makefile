@@ -131,7 +131,7 @@ bench-quick: bootstrap-verify venv build ## every section of the comparisons onc
 	@$(BIN)/python -m bench.peers.engines --quick
 	@$(BIN)/python -m bench.peers.compare --quick $(ARGS)
 
-bench-peers: bootstrap-test venv build ## the README's table: pybroker beside Apache Kafka (root; up to half an hour)
+bench-peers: bootstrap-test venv build ## the tables of docs/speed.md: pybroker beside Apache Kafka (root; up to half an hour)
 	@$(BIN)/python -m pybroker.testing.kafka fetch
 	@$(BIN)/python -m bench.peers.table $(ARGS)
 
@@ -160,14 +160,15 @@ bench-pool: bootstrap-test $(VENV)/.bench build ## aggregate the results of all 
 
 # --- lint -------------------------------------------------------------------------------------------------------------
 
-lint: venv ## ruff, mypy, import contracts, clang-format, clang-tidy
+lint: venv ## ruff, mypy, import contracts, sentences, clang-format, clang-tidy
 	@$(MAKE) --no-print-directory -k -j$(JOBS) lint-python lint-c
 
 lint-python: venv
-	$(BIN)/ruff check $(PYTHON_PATHS)
+	$(BIN)/ruff check $(PYTHON_PATHS) scripts/prose
 	$(BIN)/ruff format --check $(PYTHON_PATHS)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python scripts/prose
 
 lint-c: venv
 	$(BIN)/clang-format --dry-run -Werror $(C_FILES)

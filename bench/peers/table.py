@@ -1,4 +1,4 @@
-"""The README's table: `make bench-peers`, or `python -m bench.peers.table`.
+"""The tables of docs/speed.md: `make bench-peers`, or `python -m bench.peers.table`.
 
 Each peer lives in a 3 GiB memory cgroup that was filled before. They take turns at the same loads, and while one is
 measured the others stand still. A round is every load on every peer; the first one warms them up and does not count,

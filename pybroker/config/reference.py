@@ -34,7 +34,7 @@ _SECTIONS: Sequence[tuple[str, str, Iterable[ConfigKey]]] = (
     ("pybroker's own", "No Kafka has these.", OWN_KEYS),
     (
         "Topics",
-        "Set when a topic is created, or changed later. What a topic does not set is the broker's.",
+        "Set when a topic is created, or changed later. The broker's value holds for settings that a topic does not set.",
         [*TOPIC_KEYS.values()],
     ),
     ("Logs", "", LOG_KEYS),
@@ -55,11 +55,11 @@ _INTRODUCTION = f"""\
 Every setting of Apache Kafka {KAFKA_VERSION} for brokers and topics, and pybroker's own. Names, types, defaults and
 accepted values are Kafka's. [configuring.md](configuring.md) says where settings are written and how they change.
 
-*here* says what becomes of a setting: **yes**, it has its effect; **no**, it is accepted without one; **refused**, the
-broker does not start with it, because whoever sets it relies on it. The number leads to the reason below the table.
+*here* tells the standing of a setting. **yes**: it has its effect. **no**: it is accepted without one. **refused**: the
+broker does not start with it, because its user relies on it. The number leads to the reason below the table.
 
-*changes* says when a new value counts: **start**, the next time the broker starts; **live**, at once, as the default of
-all brokers or of one; **per broker**, at once, for one broker; **SIGHUP**, when the process gets that signal.
+*changes* says when a new value counts. **start**: the next time the broker starts. **live**: at once, as the default of
+all brokers or of one. **per broker**: at once, for one broker. **SIGHUP**: when the process gets that signal.
 
 | settings | yes | no | refused |
 |---|---|---|---|

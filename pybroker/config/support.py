@@ -74,7 +74,7 @@ _LIMITS: Mapping[str, str] = {
     "controller.quorum.voters": "The controllers to join, or this node alone when it keeps its own metadata.",
     "listener.security.protocol.map": _LISTENERS,
     "listeners": _LISTENERS,
-    "quota.window.num": "Of more than 1,000 samples, 1,000 are taken.",
+    "quota.window.num": "At most 1,000 samples are taken.",
     "replica.selector.class": (
         "With org.apache.kafka.common.replica.RackAwareReplicaSelector consumers go to a replica in their rack; with "
         "any other class they read from leaders."
@@ -87,7 +87,7 @@ _CONTROLLERS_DECIDE = (
     "The controllers decide that, by the topic's setting or their own; a node with metadata of its own has one replica "
     "of everything."
 )
-_NODES = "What goes to other nodes has controller.socket.timeout.ms and replica.socket.timeout.ms."
+_NODES = "Requests to other nodes have controller.socket.timeout.ms and replica.socket.timeout.ms."
 _OWN_QUORUM = "The controller is part of this process and votes for itself."
 _CONTROLLER = "The controller writes when there is something to write, and the metadata log takes care of the rest."
 _THREADS = (

@@ -27,7 +27,7 @@ CLUSTER_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("broker.rack", STRING, None, MEDIUM,
               "Rack or zone of this broker, for spreading replicas and for fetching from a near one.", honoured=True),
     ConfigKey("process.roles", LIST, "broker,controller", HIGH,
-              "What this process does: serve as a broker, as a controller, or both.",
+              "The role of this process: to serve as a broker, as a controller, or both.",
               ListOf("broker", "controller", empty=False), honoured=True),
     ConfigKey("controller.listener.names", LIST, "CONTROLLER", HIGH,
               "Names of the listeners that belong to the controller.", ListOf(empty=False), honoured=True),

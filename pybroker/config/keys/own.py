@@ -45,7 +45,7 @@ DURABILITY = ConfigKey(
     # Not null: clients send all settings of a topic back, as they were described, when they change one.
     DURABILITY_BY_FLUSH,
     Importance.HIGH,
-    "What an acknowledgement promises: none and interval survive a crash of the process, acks also a loss of power. "
+    "The promise of an acknowledgement: none and interval survive a crash of the process, acks also a loss of power. "
     "With auto, a flush.messages of 1 means acks, any other bound on flushing interval, and no bound none.",
     OneOf(DURABILITY_BY_FLUSH, *DURABILITY_MODES),
     UpdateMode.CLUSTER_WIDE,
@@ -125,8 +125,8 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         ConfigType.LONG,
         "1000",
         Importance.LOW,
-        "A request that takes so long is named in the log and in `pybroker events`; 0 names none. What a Fetch waits "
-        "for data does not count, nor does a JoinGroup or SyncGroup.",
+        "A request that takes so long is named in the log and in `pybroker events`; 0 names none. The wait of "
+        "a Fetch for data does not count, nor does a JoinGroup or SyncGroup.",
         Range(0, 86_400_000),
         honoured=True,
     ),
@@ -135,8 +135,9 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         ConfigType.STRING,
         "auto",
         Importance.LOW,
-        "How appended bytes reach the disk: paced, through the page cache; direct, past it, from rings in memory that "
-        "outlives the process, for logs that are written to steadily; auto takes what the hardware profile says.",
+        "How appended bytes reach the disk. paced goes through the page cache. direct goes past it, from rings in "
+        "memory that outlives the process, for logs that are written to steadily. auto takes the hardware profile's "
+        "choice.",
         OneOf("auto", "paced", "direct"),
         honoured=True,
     ),
@@ -146,7 +147,7 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         "-1",
         Importance.MEDIUM,
         "Producers are refused while less than this is free on a log dir's file system, until half as much more is "
-        "free. -1 takes 1 % of the file system, at most 1 GiB; 0 keeps nothing.",
+        "free. The default -1 takes 1 % of the file system, at most 1 GiB; 0 keeps nothing.",
         Range(-1),
         honoured=True,
     ),
@@ -224,8 +225,8 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         ConfigType.LONG,
         "0",
         Importance.LOW,
-        "How much of the history that consumers had to have read from disk stays in memory for others that follow; 0 "
-        "takes an eighth of the memory that the broker may use, and half of it is the most.",
+        "Bytes of history that stay in memory after consumers had them read from disk, for others that follow. With "
+        "0 it is an eighth of the memory that the broker may use, and half of that memory is the most.",
         Range(0),
         honoured=True,
     ),

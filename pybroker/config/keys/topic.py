@@ -29,7 +29,7 @@ CLUSTER_WIDE = UpdateMode.CLUSTER_WIDE
 # fmt: off
 TOPIC_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("cleanup.policy", LIST, "delete", MEDIUM,
-              "What happens to old segments: delete drops them, compact keeps the last record of each key.",
+              "The treatment of old segments: delete drops them, compact keeps the last record of each key.",
               ListOf("compact", "delete"), update_mode=CLUSTER_WIDE, honoured=True),
     ConfigKey("compression.gzip.level", INT, "-1", MEDIUM,
               "Level when the broker compresses this topic with gzip.",
@@ -91,7 +91,7 @@ TOPIC_KEYS: tuple[ConfigKey, ...] = (
               "How far a record's timestamp may lie behind the broker's clock.",
               Range(0), update_mode=CLUSTER_WIDE, honoured=True),
     ConfigKey("message.timestamp.type", STRING, "CreateTime", MEDIUM,
-              "Whose clock stamps records: the producer's (CreateTime) or the broker's (LogAppendTime).",
+              "The clock that stamps records: the producer's (CreateTime) or the broker's (LogAppendTime).",
               OneOf("CreateTime", "LogAppendTime"), update_mode=CLUSTER_WIDE, honoured=True),
     ConfigKey("min.cleanable.dirty.ratio", DOUBLE, "0.5", MEDIUM,
               "Share of uncleaned bytes from which a compacted log is worth cleaning.",

@@ -243,11 +243,11 @@ LARGE_BATCHES_NOW = Metric(
 # ---- durability --------------------------------------------------------------------------------------------------
 
 DEBT_BYTES = Metric(
-    "pybroker_durability_debt_bytes", "gauge", "What a power cut would cost now: bytes not known to be durable."
+    "pybroker_durability_debt_bytes", "gauge", "The cost of a power cut now: bytes not known to be durable."
 )
 DEBT_SECONDS = Metric("pybroker_durability_debt_seconds", "gauge", "For how long the oldest of them has been written.")
-RING_BUDGET_BYTES = Metric("pybroker_tail_ring_budget_bytes", "gauge", "What tail rings may take; 0 without them.")
-RING_BYTES = Metric("pybroker_tail_ring_bytes", "gauge", "What tail rings take.")
+RING_BUDGET_BYTES = Metric("pybroker_tail_ring_budget_bytes", "gauge", "Bytes that tail rings may take; 0 without them.")
+RING_BYTES = Metric("pybroker_tail_ring_bytes", "gauge", "Bytes that tail rings take.")
 HOT_LOGS = Metric("pybroker_hot_logs", "gauge", "Logs that have a tail ring now.")
 DIRECTORY_ONLINE = Metric(
     "pybroker_log_dir_online",
@@ -261,7 +261,7 @@ DIRECTORY_FREE_BYTES = Metric("pybroker_log_dir_free_bytes", "gauge", "Free on i
 DIRECTORY_RESERVE_BYTES = Metric(
     "pybroker_log_dir_reserve_bytes",
     "gauge",
-    "What has to be free on its file system, or producers are refused: pybroker.log.dir.reserve.bytes.",
+    "Bytes that must be free on its file system, or producers are refused: pybroker.log.dir.reserve.bytes.",
     _DIRECTORY,
 )
 DIRECTORY_BELOW_RESERVE = Metric(
@@ -452,7 +452,7 @@ CLEANER_WRITTEN_BYTES = Metric("pybroker_cleaner_written_bytes_total", "counter"
 CLEANER_DIRTIEST = Metric(
     "pybroker_cleaner_max_dirty_ratio",
     "gauge",
-    "Of the dirtiest compacted log, the share that is not clean.",
+    "The share of the dirtiest compacted log that is not clean.",
     kafka=_kafka("log:type=LogCleanerManager", "max-dirty-percent"),
 )
 CLEANER_UNCLEANABLE = Metric(
