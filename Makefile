@@ -165,7 +165,7 @@ lint: venv ## ruff, mypy, import contracts, sentences, clang-format, clang-tidy
 
 lint-python: venv
 	$(BIN)/ruff check $(PYTHON_PATHS) scripts/prose
-	$(BIN)/ruff format --check $(PYTHON_PATHS)
+	$(BIN)/ruff format --check $(PYTHON_PATHS) scripts/prose
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/prose
