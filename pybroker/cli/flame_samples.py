@@ -64,7 +64,7 @@ class Thread:
 def sample(sampling: Sampling) -> Stacks:
     """Sample for so many seconds. Raises SamplingFailed."""
     perf = _find("perf", "Linux's perf is not installed: its package is linux-perf (Debian) or linux-tools (Ubuntu)")
-    spy = _find("py-spy", "py-spy is not installed: pip install 'pybroker[profiling]'")
+    spy = _find("py-spy", "py-spy is not installed: pip install py-spy")
     if not Path(f"/proc/{sampling.pid}").exists():
         raise SamplingFailed(f"there is no process {sampling.pid}")
     with tempfile.TemporaryDirectory(prefix="pybroker-flame-") as directory:

@@ -36,7 +36,7 @@ def library() -> Any:
     try:
         import confluent_kafka
     except ImportError:
-        fail("this needs confluent-kafka: pip install 'pybroker[tools]', or pip install confluent-kafka")
+        fail("this needs confluent-kafka: pip install confluent-kafka")
     return confluent_kafka
 
 

@@ -31,7 +31,7 @@ def new_figure() -> Figure:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise PlotsMissing("plots need matplotlib: pip install 'pybroker[perf]'") from None
+        raise PlotsMissing("plots need matplotlib: pip install matplotlib") from None
     return Figure(figsize=_SIZE_INCHES, layout="constrained")
 
 

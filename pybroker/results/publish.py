@@ -65,7 +65,7 @@ def to_topic(results: Sequence[Row | Rejection], bootstrap: str, topic: str) -> 
     try:
         from confluent_kafka import KafkaError, Message, Producer
     except ImportError as error:
-        raise PublishError("publishing to a topic needs confluent-kafka: pip install 'pybroker[bench]'") from error
+        raise PublishError("publishing to a topic needs confluent-kafka: pip install confluent-kafka") from error
     _make_topic(bootstrap, topic)
     failures: list[str] = []
 

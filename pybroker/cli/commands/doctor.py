@@ -86,5 +86,5 @@ def _of_extension(error: ImportError) -> Finding:
         f"Python {sys.version.split()[0]}, {sys.executable}",
         str(error),
         "the broker does not start, and the rest cannot be examined: package, extension and Python do not fit together",
-        "install it anew into this Python (`pip install --force-reinstall pybroker`); in a checkout, `make build`",
+        "install its wheel anew into this Python (`pip install --force-reinstall FILE`); in a checkout, `make build`",
     )
