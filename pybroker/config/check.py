@@ -44,6 +44,11 @@ class Finding:
         place = [] if self.source is None else [self.source if self.line is None else f"{self.source}:{self.line}"]
         return ": ".join([*place, self.severity.value, self.text])
 
+    def as_reason(self) -> str:
+        """The text with its place, as `ConfigError` words it."""
+        place = self.source if self.line is None else f"{self.source}:{self.line}"
+        return self.text if place is None else f"{place}: {self.text}"
+
     def as_dict(self) -> dict[str, object]:
         """For JSON."""
         return {

@@ -36,7 +36,7 @@ _HANDED_ON = ("config.providers.", "rlmm.config.", "rsm.config.")
 
 
 class NoticeKind(enum.Enum):
-    """The subject of a notice. The first eight want something done, the others are worth knowing."""
+    """The subject of a notice. The first nine want something done, the others are worth knowing."""
 
     REPEATED = "repeated"
     ENCODING = "encoding"
@@ -46,6 +46,7 @@ class NoticeKind(enum.Enum):
     RETIRED = "retired"
     PLUGIN = "plugin"
     UNREACHABLE = "unreachable"
+    UNOPENED = "unopened"
     OLD_NAME = "old name"
     OVERRIDDEN = "overridden"
     NO_EFFECT = "no effect"
@@ -63,6 +64,7 @@ class NoticeKind(enum.Enum):
             NoticeKind.RETIRED,
             NoticeKind.PLUGIN,
             NoticeKind.UNREACHABLE,
+            NoticeKind.UNOPENED,
         )
 
 
@@ -143,6 +145,8 @@ def told_at_start(notices: list[Notice]) -> list[str]:
 def _about(name: str, static: Mapping[str, str]) -> tuple[NoticeKind, str] | None:
     if name == "broker.id":
         return _about_broker_id(static)
+    if name == "listeners":
+        return _about_controllers(static)
     key = find_key(name)
     if key is not None:
         standing = support_of(key)
@@ -156,6 +160,22 @@ def _about(name: str, static: Mapping[str, str]) -> tuple[NoticeKind, str] | Non
     if name.startswith(_HANDED_ON):
         return NoticeKind.PLUGIN, f"{name} is without effect: it is meant for a Java class, and none is loaded"
     return NoticeKind.UNKNOWN, f"{name} is not a known setting; it has no effect{_advice(name)}"
+
+
+def _about_controllers(static: Mapping[str, str]) -> tuple[NoticeKind, str] | None:
+    """A combined node of Apache Kafka opens a listener for its controller; the one in this broker serves it alone."""
+    controllers = {
+        name.strip().upper() for name in static.get("controller.listener.names", "CONTROLLER").split(",")
+    } - {""}
+    named = [item.partition(":")[0].strip().upper() for item in static["listeners"].split(",")]
+    unopened = ", ".join(name for name in named if name in controllers)
+    if not unopened:
+        return None
+    text = (
+        f"{unopened} in listeners is not opened: the controller in this broker answers this broker alone. Remove it "
+        "from listeners, or leave it there for an Apache Kafka that opens this directory again"
+    )
+    return NoticeKind.UNOPENED, text
 
 
 def _about_broker_id(static: Mapping[str, str]) -> tuple[NoticeKind, str] | None:

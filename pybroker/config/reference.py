@@ -34,7 +34,7 @@ _SECTIONS: Sequence[tuple[str, str, Iterable[ConfigKey]]] = (
     ("pybroker's own", "No Kafka has these.", OWN_KEYS),
     (
         "Topics",
-        "Set when a topic is created, or changed later. The broker's value holds for settings that a topic does not set.",
+        "Set when a topic is created, or changed later. Other settings have the broker's value.",
         [*TOPIC_KEYS.values()],
     ),
     ("Logs", "", LOG_KEYS),

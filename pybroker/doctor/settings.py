@@ -18,6 +18,7 @@ _WARNINGS = {
     NoticeKind.PLUGIN.value: ("plugin-setting", "a Java class was to act on it, and none is loaded"),
     NoticeKind.ENCODING.value: ("setting-encoding", "the value is another one than the editor shows"),
     NoticeKind.UNREACHABLE.value: ("listener-unreachable", "other machines cannot connect to the broker"),
+    NoticeKind.UNOPENED.value: ("unopened-listener", "nothing can connect there"),
     NoticeKind.PROVIDED.value: ("provided-setting", "the text itself is the value, and no provider is asked"),
     NoticeKind.RAISED.value: ("raised-setting", "the broker goes by today's bound, not by the value of the file"),
     NoticeKind.REPEATED.value: ("repeated-setting", "whoever reads the first line is misled"),

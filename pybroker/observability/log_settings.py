@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from pybroker.config.broker import BrokerConfig
+from pybroker.config.broker_keys import BROKER_KEYS
 from pybroker.config.definition import ConfigError
 from pybroker.observability.logging import configure_logging
 
@@ -45,13 +46,17 @@ def apply_log_settings(config: BrokerConfig, log_format: str | None) -> None:
     _set_levels(_levels(config.get_list(_LEVEL)))
 
 
-def reload_log_settings(properties: str | None, overrides: Sequence[str], log_format: str | None) -> str:
-    """Read the file again and apply the settings of the log alone; what they are now, in words. ConfigError when the
-    file is not accepted, and then nothing changes."""
+def reload_log_settings(
+    running: BrokerConfig, properties: str | None, overrides: Sequence[str], log_format: str | None
+) -> tuple[str, list[str]]:
+    """Read the file again and apply the settings of the log alone. Returns their values in words, and the names of the
+    other settings that differ from those `running` started with. ConfigError when the file is not accepted, and then
+    nothing changes."""
     config = BrokerConfig.load(properties, overrides)
     apply_log_settings(config, log_format)
     levels = ",".join(config.get_list(_LEVEL))
-    return f"{_LEVEL}={levels} {_FORMAT}={log_format or config.get_str(_FORMAT)}"
+    others = [name for name in BROKER_KEYS if name not in (_LEVEL, _FORMAT) and config.get(name) != running.get(name)]
+    return f"{_LEVEL}={levels} {_FORMAT}={log_format or config.get_str(_FORMAT)}", others
 
 
 def _levels(items: Sequence[str]) -> dict[str, int]:

@@ -26,6 +26,7 @@ from pybroker.observability.standard_streams import STANDARD_ERROR, was_closed
 
 if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
+    from pybroker.config.definition import ConfigError
     from pybroker.profiles import Profile
     from pybroker.server.daemon import Daemon
 
@@ -64,7 +65,8 @@ def command(properties: str | None, overrides: tuple[str, ...], log_format: str 
         log_what_python_prints()
         profile = load_profile(config)
     except ConfigError as error:
-        _tell_why(str(error))
+        for reason in _all_reasons(error, properties, overrides):
+            _tell_why(reason)
         sys.exit(_EXIT_BAD_CONFIG)
     for warning in config.warnings:
         logger.warning("%s", warning)
@@ -77,7 +79,8 @@ def command(properties: str | None, overrides: tuple[str, ...], log_format: str 
     _raise_file_limit()
     try:
         with asyncio.Runner(loop_factory=metered_loop) as runner:
-            status = runner.run(_run(config, profile, partial(_reload_logging, properties, overrides, log_format)))
+            reload = partial(_reload_logging, config, properties, overrides, log_format)
+            status = runner.run(_run(config, profile, reload))
         sys.exit(status)
     except ConfigError as error:
         # Dynamic values, which are in the metadata, may contradict those of the file.
@@ -98,6 +101,14 @@ def _tell_why(reason: str) -> None:
         if not logging.getLogger().handlers:  # the configuration was not accepted, so it has not said where to
             configure_logging()
         logger.critical("the broker cannot start or go on: %s", reason)
+
+
+def _all_reasons(first: ConfigError, properties: str | None, overrides: Sequence[str]) -> list[str]:
+    """`first`, and the other errors of the configuration: whoever corrects a file wants to do it once."""
+    from pybroker.config.check import Severity, check
+
+    found = [each for each in check(properties, overrides) if each.severity is Severity.ERROR]
+    return list(dict.fromkeys([str(first), *(each.as_reason() for each in found)]))
 
 
 def _raise_file_limit() -> None:
@@ -170,16 +181,20 @@ def _say_ready(daemon: Daemon, profile: Profile) -> None:
         _discard_output()
 
 
-def _reload_logging(properties: str | None, overrides: Sequence[str], log_format: str | None) -> None:
+def _reload_logging(
+    running: BrokerConfig, properties: str | None, overrides: Sequence[str], log_format: str | None
+) -> None:
     from pybroker.config.definition import ConfigError
     from pybroker.observability.log_settings import reload_log_settings
 
     try:
-        told = reload_log_settings(properties, overrides, log_format)
+        told, others = reload_log_settings(running, properties, overrides, log_format)
     except ConfigError as error:
         logger.error("SIGHUP: the log stays as it is: %s", error)
-    else:
-        logger.info("SIGHUP: %s", told)
+        return
+    logger.info("SIGHUP: %s", told)
+    if others:
+        logger.warning("SIGHUP: changed in the file, and counted from the next start on: %s", ", ".join(others))
 
 
 def _spare_the_collector() -> None:

@@ -246,8 +246,8 @@ DEBT_BYTES = Metric(
     "pybroker_durability_debt_bytes", "gauge", "The cost of a power cut now: bytes not known to be durable."
 )
 DEBT_SECONDS = Metric("pybroker_durability_debt_seconds", "gauge", "For how long the oldest of them has been written.")
-RING_BUDGET_BYTES = Metric("pybroker_tail_ring_budget_bytes", "gauge", "Bytes that tail rings may take; 0 without them.")
-RING_BYTES = Metric("pybroker_tail_ring_bytes", "gauge", "Bytes that tail rings take.")
+RING_BUDGET_BYTES = Metric("pybroker_tail_ring_budget_bytes", "gauge", "Bytes tail rings may take; 0 without them.")
+RING_BYTES = Metric("pybroker_tail_ring_bytes", "gauge", "Bytes tail rings take.")
 HOT_LOGS = Metric("pybroker_hot_logs", "gauge", "Logs that have a tail ring now.")
 DIRECTORY_ONLINE = Metric(
     "pybroker_log_dir_online",

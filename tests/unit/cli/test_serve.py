@@ -120,6 +120,16 @@ def test_a_bad_value_names_file_key_and_what_is_accepted(tmp_path: Path) -> None
     assert not (tmp_path / "data").exists()
 
 
+def test_all_bad_settings_are_named_at_once(tmp_path: Path) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text("log.cleanup.policy=sometimes\nnum.partitions=none\nlog.segment.bytes=many\n")
+    status, errors = fails(str(properties), *overrides(tmp_path / "data"))
+    assert status == 2
+    lines = errors.strip().splitlines()
+    assert [line.startswith(f"pybroker: {properties}:{number}: ") for number, line in enumerate(lines, 1)] == [True] * 3
+    assert len(lines) == 3
+
+
 def test_a_bad_profile_names_those_there_are(tmp_path: Path) -> None:
     status, errors = fails(*overrides(tmp_path / "data", **{"pybroker.profile": "toaster"}))
     assert (status, "toaster" in errors, "generic" in errors) == (2, True, True)

@@ -149,3 +149,20 @@ def test_other_settings_name_providers_too(value: str) -> None:
         alter_topic({}, [ConfigAlteration("retention.ms", 0, value)], broker)
     with pytest.raises(InvalidAlteration, match=r"config\.providers"):
         alter_broker({}, [ConfigAlteration("log.retention.ms", 0, value)], broker, per_broker=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"}, "CONTROLLER"),
+        ({"listeners": "PLAINTEXT://:9092,ctl://:9093", "controller_listener_names": "CTL"}, "CTL"),
+    ],
+)
+def test_a_controller_listener_that_is_not_opened_is_told_of(settings: dict[str, str], named: str) -> None:
+    kind, text = told(**settings)["listeners"]
+    assert kind is NoticeKind.UNOPENED and kind.is_warning
+    assert text.startswith(f"{named} in listeners is not opened")
+
+
+def test_listeners_of_clients_need_no_notice() -> None:
+    assert "listeners" not in told(listeners="PLAINTEXT://:9092,INTERNAL://:9094")

@@ -62,10 +62,12 @@ def test_levels(levels: str, storage: str, server: str, capsys: pytest.CaptureFi
 def test_read_again_nothing_of_before_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "server.properties"
     path.write_text("pybroker.log.level=error,pybroker.storage:debug\npybroker.log.format=json\n")
-    reload_log_settings(str(path), (), None)
+    running = BrokerConfig.load(path)
+    reload_log_settings(running, str(path), (), None)
     assert written(capsys)[0] == "storage debug"
     path.write_text("pybroker.log.level=warning\npybroker.log.format=text\n")
-    assert reload_log_settings(str(path), (), "json") == "pybroker.log.level=warning pybroker.log.format=json"
+    told = reload_log_settings(running, str(path), (), "json")
+    assert told == ("pybroker.log.level=warning pybroker.log.format=json", [])
     assert written(capsys) == ["storage warning", "storage error", "server warning", "server error"]
 
 
@@ -74,8 +76,17 @@ def test_a_file_that_is_not_accepted_changes_nothing(tmp_path: Path, capsys: pyt
     path = tmp_path / "server.properties"
     path.write_text("pybroker.log.level=debug\nnum.partitions=0\n")
     with pytest.raises(ConfigError, match=r"Invalid value 0 for configuration num\.partitions"):
-        reload_log_settings(str(path), (), None)
+        reload_log_settings(config(), str(path), (), None)
     assert written(capsys) == ["storage error", "server error"]
+
+
+def test_settings_that_need_a_restart_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("num.partitions=2\nlog.retention.hours=24\n")
+    running = BrokerConfig.load(path)
+    path.write_text("num.partitions=3\nlog.retention.hours=24\ncompression.type=zstd\npybroker.log.level=debug\n")
+    _, others = reload_log_settings(running, str(path), (), None)
+    assert sorted(others) == ["compression.type", "num.partitions"]
 
 
 def test_a_journal_that_is_not_there_changes_nothing(
