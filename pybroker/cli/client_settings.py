@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pybroker.client.cluster import Cluster
     from pybroker.client.quotas import Entity, Password, Who
 
-_COLUMNS = [Column("of", "of", fold=True), Column("name", "setting", fold=True), Column("value", "value", fold=True)]
+_COLUMNS = [Column("of", "of"), Column("name", "setting"), Column("value", "value")]
 #: The bounds of Kafka's tools.
 _ITERATIONS = 4096
 

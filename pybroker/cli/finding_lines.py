@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pybroker.cli.paths import printable
+from pybroker.cli.tables import wrap
 
 if TYPE_CHECKING:
     from pybroker.doctor.finding import Finding
@@ -22,7 +23,7 @@ def print_findings(findings: Sequence[Finding]) -> None:
         click.echo(f"{name} {click.style(each.kind, bold=True)}: {printable(each.subject)}")
         for title, text in (("what", each.what), ("why", each.why), ("do", each.remedy)):
             if text:
-                click.echo(click.wrap_text(printable(text), _width(), f"  {title + ':':6}", " " * 8))
+                click.echo(wrap(printable(text), _width(), f"  {title + ':':6}", " " * 8))
         click.echo()
     fault_count = sum(each.severity.is_fault for each in findings)
     others = len(findings) - fault_count

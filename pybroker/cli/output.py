@@ -15,12 +15,14 @@ from pybroker.observability.log_bounds import one_line, safe_json
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`key` finds the value in a row; numbers are set to the right. A column that may `fold` breaks long values."""
+    """`key` finds the value in a row; numbers are set to the right, and `ids` among them have no thousands separators.
+    A column of `prose` goes on below, between words."""
 
     key: str
     title: str
     number: bool = False
-    fold: bool = False
+    ids: bool = False
+    prose: bool = False
 
 
 def is_terminal() -> bool:
@@ -44,7 +46,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> None:
-    """A table as wide as the terminal; in a pipe one line per row and one with the titles, tabs between."""
+    """A table for a terminal; in a pipe one line per row and one with the titles, tabs between."""
     if is_terminal():
         _print_rich(columns, rows)
         return
@@ -65,15 +67,12 @@ def print_rows(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], as_
 def _print_rich(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> None:
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        justify: Any = "right" if column.number else "left"
-        table.add_column(column.title, justify=justify, no_wrap=not column.fold, overflow="fold")
-    for row in rows:
-        table.add_row(*(escape(_text(row.get(column.key), ",")) for column in columns))
-    Console(highlight=False).print(table)
+    from pybroker.cli.tables import Title, print_cells
+
+    titles = [Title(column.title, column.number, column.prose) for column in columns]
+    cells = [[escape(_text(row.get(column.key), "" if column.ids else ",")) for column in columns] for row in rows]
+    print_cells(Console(highlight=False), titles, cells)
 
 
 def _text(value: Any, thousands: str) -> str:

@@ -137,18 +137,14 @@ def _write_hdr(loads: Sequence[Load], path: Path) -> None:
 
 def print_summary(loads: Sequence[Load]) -> None:
     """A table on stdout, what to know about it on stderr."""
-    from rich.console import Console
-    from rich.table import Table
+    from rich.markup import escape
 
+    from pybroker.cli.profile_options import make_console
+    from pybroker.cli.tables import Title, print_cells
     from pybroker.perf.report import summary_cells, summary_columns, warnings
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for number, title in enumerate(summary_columns()):
-        table.add_column(title, justify="right" if number else "left", no_wrap=True)
-    for load in loads:
-        table.add_row(*summary_cells(load))
-    console = Console(highlight=False)
-    Console(highlight=False, width=max(console.width, 120)).print(table)
+    titles = [Title(title, is_number=number > 0) for number, title in enumerate(summary_columns())]
+    print_cells(make_console(), titles, [list(map(escape, summary_cells(load))) for load in loads])
     for note in (note for load in loads for note in warnings(load)):
         click.echo(note, err=True)
 

@@ -12,7 +12,6 @@ import click
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from pybroker.config.broker import BrokerConfig
     from pybroker.profiles.choice import Choice
@@ -78,13 +77,3 @@ def make_console() -> Console:
 
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_WIDTH_OF_A_FILE)
-
-
-def make_table(*titles: str) -> Table:
-    """A table without lines; its columns break long texts."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), show_header=bool(titles))
-    for title in titles:
-        table.add_column(title, overflow="fold")
-    return table

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 _EXIT_NOT_SERVING = 3
 _COLUMNS = (
-    Column("node_id", "Node", number=True),
+    Column("node_id", "Node", number=True, ids=True),
     Column("kind", "Kind"),
     Column("state", "State"),
     Column("address", "Address"),
     Column("rack", "Rack"),
-    Column("process_id", "Process"),
-    Column("log_dir", "Log dir", fold=True),
+    Column("process_id", "Process", ids=True),
+    Column("log_dir", "Log dir"),
 )
 
 

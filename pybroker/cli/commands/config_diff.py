@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pybroker.cli.profile_options import config_options, load_config, make_console, make_table
+from pybroker.cli.profile_options import config_options, load_config, make_console
+from pybroker.cli.tables import Title, print_cells
 
 if TYPE_CHECKING:
     from pybroker.config.difference import Difference
@@ -65,8 +66,11 @@ def _of_brokers(bootstrap: str) -> list[Difference]:
 def _print(found: list[Difference]) -> None:
     from rich.markup import escape
 
-    table = make_table("setting", "value", "default", "set at")
+    if not found:
+        click.echo("nothing differs from the defaults")
+        return
+    rows = []
     for each in found:
         default = "not set" if each.default is None else each.default or "empty"
-        table.add_row(*(escape(text) for text in (each.name, each.value or "empty", default, each.where)))
-    make_console().print(table if found else "nothing differs from the defaults")
+        rows.append([escape(text) for text in (each.name, each.value or "empty", default, each.where)])
+    print_cells(make_console(), [Title("setting"), Title("value"), Title("default"), Title("set at")], rows)

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from pybroker.client.configs import Resource, Setting
 
 _COLUMNS = [
-    Column("entity", "of", fold=True),
-    Column("name", "setting", fold=True),
-    Column("value", "value", fold=True),
-    Column("source", "source", fold=True),
+    Column("entity", "of"),
+    Column("name", "setting"),
+    Column("value", "value"),
+    Column("source", "source"),
 ]
 
 

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from pybroker.client.groups import Group
 
 _COLUMNS = [
-    Column("group", "group", fold=True),
-    Column("topic", "topic", fold=True),
-    Column("partition", "partition", number=True),
+    Column("group", "group"),
+    Column("topic", "topic"),
+    Column("partition", "partition", number=True, ids=True),
     Column("committed_offset", "committed", number=True),
     Column("end_offset", "end offset", number=True),
     Column("lag", "lag", number=True),
-    Column("client_id", "client", fold=True),
+    Column("client_id", "client"),
     Column("host", "host"),
 ]
 

@@ -10,11 +10,11 @@ from pybroker.cli.broker_options import broker_options, connected
 from pybroker.cli.output import Column, print_rows
 
 _COLUMNS = [
-    Column("group", "group", fold=True),
+    Column("group", "group"),
     Column("state", "state"),
     Column("type", "type"),
     Column("protocol_type", "protocol"),
-    Column("coordinator", "coordinator", number=True),
+    Column("coordinator", "coordinator", number=True, ids=True),
 ]
 
 

@@ -11,14 +11,14 @@ from pybroker.cli.group_options import all_groups_option, check_names, groups_op
 from pybroker.cli.output import Column, print_rows
 
 _COLUMNS = [
-    Column("group", "group", fold=True),
-    Column("client_id", "client", fold=True),
+    Column("group", "group"),
+    Column("client_id", "client"),
     Column("host", "host"),
-    Column("instance_id", "instance", fold=True),
+    Column("instance_id", "instance"),
     Column("partitions", "partitions", number=True),
-    Column("reads", "reads", fold=True),
+    Column("reads", "reads"),
 ]
-_MEMBER_ID = Column("member_id", "member", fold=True)
+_MEMBER_ID = Column("member_id", "member")
 
 
 @click.command(name="members")

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from pybroker.cli.offset_targets import Move
 
 _COLUMNS = [
-    Column("topic", "topic", fold=True),
-    Column("partition", "partition", number=True),
+    Column("topic", "topic"),
+    Column("partition", "partition", number=True, ids=True),
     Column("committed_offset", "committed", number=True),
     Column("new_offset", "new offset", number=True),
     Column("change", "change", number=True),
-    Column("note", "note", fold=True),
+    Column("note", "note", prose=True),
 ]
 
 _TARGETS = [

@@ -51,23 +51,21 @@ def command(paths: tuple[str, ...], topics: bool, deep: bool, as_json: bool) -> 
 
 
 def _print_table(found: list[PartitionStats], deep: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from rich.markup import escape
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("partition", no_wrap=True)
-    titles = ["segments", "bytes", "batches", "records", "codecs", "ratio", "batch p50/p99", "from", "to", "dirty"]
-    for title in [*titles, "null keys"] if deep else titles:
-        table.add_column(title, justify="left" if title == "codecs" else "right", no_wrap=True)
+    from pybroker.cli.profile_options import make_console
+    from pybroker.cli.tables import Title, print_cells
+
+    names = ["segments", "bytes", "batches", "records", "codecs", "ratio", "batch p50/p99", "from", "to", "dirty"]
+    titles = [Title(name, is_number=name != "codecs") for name in ([*names, "null keys"] if deep else names)]
+    rows = []
     for each in found:
         size = f"{each.bytes:,}" + (f" [red]({each.damaged_bytes:,} damaged)[/]" if each.damaged_bytes else "")
-        cells = [each.name, f"{each.segments:,}", size, f"{each.batches:,}", f"{each.records:,}", _codecs(each)]
+        cells = [escape(each.name), f"{each.segments:,}", size, f"{each.batches:,}", f"{each.records:,}", _codecs(each)]
         cells += [_ratio(each.compression_ratio), _sizes(each), _time(each.min_timestamp_ms)]
         cells += [_time(each.max_timestamp_ms), _ratio(each.dirty_ratio)]
-        table.add_row(*cells, *([f"{each.null_keys:,}"] if deep else []))
-    # A narrow terminal breaks long lines better than columns of a few letters.
-    console = Console(highlight=False, width=max(Console().width, _WIDTH))
-    console.print(table)
+        rows.append([*cells, *([f"{each.null_keys:,}"] if deep else [])])
+    print_cells(make_console(), [Title("partition"), *titles], rows)
 
 
 def _codecs(each: PartitionStats) -> str:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pybroker.cli.profile_options import load_choice, machine_options, make_console, make_table
+from pybroker.cli.profile_options import load_choice, machine_options, make_console
+from pybroker.cli.tables import Title, print_cells, print_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,24 +42,23 @@ def _print_machine(console: Console, choice: Choice) -> None:
 
     from pybroker.profiles.describe import describe
 
-    table = make_table()
-    for name, text in describe(choice):
-        table.add_row(f"[bold]{escape(name)}[/]", escape(text))
-    console.print(table)
+    rows = [[f"[bold]{escape(name)}[/]", escape(text)] for name, text in describe(choice)]
+    print_cells(console, [Title(""), Title("", is_prose=True)], rows)
 
 
 def _print_rules(console: Console, choice: Choice) -> None:
     from rich.markup import escape
 
     console.print()
-    table = make_table("profile", "", "rule", "found")
+    rows = []
     for candidate in choice.candidates:
         for rule in candidate.rules:
             mark = "[green]holds[/]" if rule.matches else "[dim]does not[/]"
             wanted = " or ".join(map(_word, rule.wanted if isinstance(rule.wanted, tuple) else (rule.wanted,)))
             name = f"[green]{candidate.document.name}[/]" if candidate.matches else candidate.document.name
-            table.add_row(name, mark, escape(f"{rule.fact} = {wanted}"), escape(_word(rule.found)))
-    console.print(table)
+            rows.append([name, mark, escape(f"{rule.fact} = {wanted}"), escape(_word(rule.found))])
+    titles = [Title("profile"), Title(""), Title("rule", is_prose=True), Title("found", is_prose=True)]
+    print_cells(console, titles, rows)
 
 
 def _word(value: Fact) -> str:
@@ -69,10 +69,12 @@ def _word(value: Fact) -> str:
 def _print_settings(console: Console, choice: Choice) -> None:
     from rich.markup import escape
 
-    console.print(f"\nprofile [bold green]{escape(choice.profile.name)}[/]: {escape(choice.reason)}\n")
-    table = make_table("key", "value", "from", "why")
-    for each in choice.settings.values():
-        table.add_row(each.key, str(each.value), escape(each.source), escape(each.why))
-    console.print(table)
+    console.print()
+    print_text(console, f"profile {choice.profile.name}: {choice.reason}", "bold green")
+    console.print()
+    titles = [Title("key"), Title("value"), Title("from", is_prose=True), Title("why", is_prose=True)]
+    rows = [[each.key, str(each.value), escape(each.source), escape(each.why)] for each in choice.settings.values()]
+    print_cells(console, titles, rows)
     if choice.advice is not None:
-        console.print(f"\n[yellow]{escape(choice.advice)}[/]")
+        console.print()
+        print_text(console, choice.advice, "yellow")

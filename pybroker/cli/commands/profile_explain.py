@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pybroker.cli.profile_options import load_choice, machine_options, make_console, make_table
+from pybroker.cli.profile_options import load_choice, machine_options, make_console
+from pybroker.cli.tables import Title, print_cells
 
 if TYPE_CHECKING:
     from pybroker.profiles.explain import Explanation
@@ -44,9 +45,7 @@ def command(key: str, properties: str | None, overrides: tuple[str, ...], root: 
 def _print(explanation: Explanation) -> None:
     from rich.markup import escape
 
-    table = make_table()
-    for name, text in explanation.lines():
-        table.add_row(f"[bold]{escape(name)}[/]", escape(text))
     console = make_console()
-    console.print(table)
+    rows = [[f"[bold]{escape(name)}[/]", escape(text)] for name, text in explanation.lines()]
+    print_cells(console, [Title(""), Title("", is_prose=True)], rows)
     console.print()

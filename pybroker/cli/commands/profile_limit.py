@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from pybroker.cli.common import EXIT_INTERRUPTED, address_of, fail
-from pybroker.cli.profile_options import make_console, make_table
+from pybroker.cli.profile_options import make_console
 from pybroker.cli.profile_runs import load_measurement, measurement_option, run_with_bar
+from pybroker.cli.tables import Title, print_cells, print_text
 
 if TYPE_CHECKING:
     from pybroker.profiles.limit.run import PathLimit
@@ -71,34 +72,33 @@ def command(
 
 
 def _print(paths: list[PathLimit], measurement: Measurement) -> None:
-    from rich.markup import escape
 
     console = make_console()
-    table = make_table(
-        "path", "MB/s", "limit", "of it", "bound by", "CPU s/GB", "least", "of it", "p50 µs", "least", "of it"
-    )
-    for column in table.columns:
-        column.no_wrap = True
-        column.justify = "left" if column.header in ("path", "bound by") else "right"
+    names = ("path", "MB/s", "limit", "of it", "bound by", "CPU s/GB", "least", "of it", "p50 µs", "least", "of it")
+    titles = [Title(name, is_number=name not in ("path", "bound by")) for name in names]
+    rows = []
     for each in paths:
         figures, bound = each.figures, each.bound
-        table.add_row(
-            each.name,
-            f"{figures.bytes_per_second / 1e6:,.0f}",
-            "" if bound.bytes_per_second is None else f"{bound.bytes_per_second / 1e6:,.0f}",
-            _percent(each.rate_share),
-            bound.bound_by or "",
-            _cost(each.cpu_seconds_per_gb),
-            _cost(bound.cpu_seconds_per_gb),
-            _percent(each.cpu_share),
-            f"{figures.p50_us:,.0f}",
-            "" if bound.p50_us is None else f"{bound.p50_us:,.0f}",
-            _percent(each.latency_share),
+        rows.append(
+            [
+                each.name,
+                f"{figures.bytes_per_second / 1e6:,.0f}",
+                "" if bound.bytes_per_second is None else f"{bound.bytes_per_second / 1e6:,.0f}",
+                _percent(each.rate_share),
+                bound.bound_by or "",
+                _cost(each.cpu_seconds_per_gb),
+                _cost(bound.cpu_seconds_per_gb),
+                _percent(each.cpu_share),
+                f"{figures.p50_us:,.0f}",
+                "" if bound.p50_us is None else f"{bound.p50_us:,.0f}",
+                _percent(each.latency_share),
+            ]
         )
-    console.print(table)
-    console.print(f"\nlimits as measured at {measurement.made_at}; 100 % of one is what this machine can do at best")
+    print_cells(console, titles, rows)
+    console.print()
+    print_text(console, f"limits as measured at {measurement.made_at}; 100 % of one is this machine's best")
     for note in measurement.notes:
-        console.print(f"[yellow]note[/] on that measurement: {escape(note)}")
+        print_text(console, f"note on that measurement: {note}", "yellow")
 
 
 def _percent(share: float | None) -> str:

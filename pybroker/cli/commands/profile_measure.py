@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from pybroker.cli.common import EXIT_INTERRUPTED, fail
-from pybroker.cli.profile_options import config_options, load_config, make_console, make_table
+from pybroker.cli.profile_options import config_options, load_config, make_console
 from pybroker.cli.profile_runs import run_with_bar
+from pybroker.cli.tables import Title, print_cells, print_text
 
 if TYPE_CHECKING:
     from pybroker.profiles.measurement.result import Figures, Measurement
 
+_FIGURES = [Title(name, is_number=True) for name in ("MB/s", "CPU s/GB", "CPU µs", "p50 µs", "p99 µs", "max µs")]
 _SECTIONS = (
     ("disk", ("write.", "append.", "sync.", "read.")),
     ("CPU and memory", ("crc32c.", "copy")),
@@ -109,20 +111,15 @@ def _print(measurement: Measurement) -> None:
 
     console = make_console()
     for section, prefixes in _SECTIONS:
-        table = make_table(section, "MB/s", "CPU s/GB", "CPU µs", "p50 µs", "p99 µs", "max µs", "what")
-        for column in table.columns[1:7]:
-            column.justify = "right"
-            column.no_wrap = True
-        for name, figures in measurement.results.items():
-            if name.startswith(prefixes):
-                table.add_row(name, *_cells(figures), f"[dim]{escape(figures.what)}[/]")
-        console.print(table)
+        figures_of = {name: each for name, each in measurement.results.items() if name.startswith(prefixes)}
+        rows = [[name, *_cells(each), f"[dim]{escape(each.what)}[/]"] for name, each in figures_of.items()]
+        print_cells(console, [Title(section), *_FIGURES, Title("what", is_prose=True)], rows)
         console.print()
-    console.print(f"medium: {measurement.medium.name}: {escape(measurement.medium.why)}")
-    style = "bold red" if measurement.flush.name in SUSPICIOUS else "default"
-    console.print(f"flush: [{style}]{measurement.flush.name}[/]: {escape(measurement.flush.why)}")
+    print_text(console, f"medium: {measurement.medium.name}: {measurement.medium.why}")
+    style = "bold red" if measurement.flush.name in SUSPICIOUS else ""
+    print_text(console, f"flush: {measurement.flush.name}: {measurement.flush.why}", style)
     for note in measurement.notes:
-        console.print(f"[yellow]note[/]: {escape(note)}")
+        print_text(console, f"note: {note}", "yellow")
 
 
 def _cells(figures: Figures) -> tuple[str, ...]:

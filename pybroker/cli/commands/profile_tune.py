@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from pybroker.cli.common import fail
-from pybroker.cli.profile_options import make_console, make_table
+from pybroker.cli.profile_options import make_console
 from pybroker.cli.profile_runs import load_measurement, measurement_option
+from pybroker.cli.tables import Title, print_cells, print_text
 
 if TYPE_CHECKING:
     from pybroker.profiles.document import ProfileDocument
@@ -58,14 +59,14 @@ def _print(document: ProfileDocument, measurement: Measurement, path: Path) -> N
     from pybroker.profiles.library import TUNED_PROFILE
 
     console = make_console()
-    table = make_table("key", "value", "why")
-    for key, value in document.settings.items():
-        table.add_row(key, str(value), escape(document.why[key]))
-    console.print(table)
+    titles = [Title("key"), Title("value"), Title("why", is_prose=True)]
+    rows = [[key, escape(str(value)), escape(document.why[key])] for key, value in document.settings.items()]
+    print_cells(console, titles, rows)
     for note in measurement.notes:
-        console.print(f"\n[yellow]note[/]: {escape(note)}")
+        console.print()
+        print_text(console, f"note: {note}", "yellow")
     system = Path("/") / TUNED_PROFILE
-    console.print(f"\nwritten to {escape(str(path))}. A broker gets it by either of")
+    console.print(f"\nwritten to {escape(str(path))}. A broker gets it by either of", soft_wrap=True)
     console.print(f"  pybroker.profile={escape(str(path))}   in its server.properties", soft_wrap=True)
     console.print(f"  sudo install -D -m 644 {escape(str(path))} {system}   (undo: sudo rm {system})", soft_wrap=True)
     console.print("and `pybroker profile detect` says then that it does.")

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from pybroker.client.topics import Partition, Topic
 
 _COLUMNS = [
-    Column("topic", "topic", fold=True),
-    Column("partition", "partition", number=True),
-    Column("leader", "leader", number=True),
-    Column("replicas", "replicas", fold=True),
-    Column("isr", "isr", fold=True),
+    Column("topic", "topic"),
+    Column("partition", "partition", number=True, ids=True),
+    Column("leader", "leader", number=True, ids=True),
+    Column("replicas", "replicas"),
+    Column("isr", "isr"),
     Column("offline", "offline"),
 ]
 _OFFSET_COLUMNS = [Column("first_offset", "first offset", number=True), Column("end_offset", "end offset", number=True)]

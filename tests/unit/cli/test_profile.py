@@ -76,13 +76,22 @@ def test_check_prints_what_to_do_and_its_undo(tmp_path: Path) -> None:
     result = profile("check", machine="hdd", tmp_path=tmp_path)
     assert result.exit_code == 1
     for line in (
-        "swap: 8 GiB, vm.swappiness = 60 → none, or vm.swappiness up to 10 (as root)",
+        "advice: swap: 8 GiB, vm.swappiness = 60 → none, or vm.swappiness up to 10 (as root)",
         "  fix:  sudo sysctl -w vm.swappiness=1",
         "  undo:  sudo sysctl -w vm.swappiness=60",
         "  keep:  the line `vm.swappiness = 1` in /etc/sysctl.d/90-pybroker.conf",
     ):
         assert line in result.output.splitlines()
-    assert "4 to look after" in result.output
+    assert "4 to look after; --why shows all" in result.output
+
+
+def test_check_gives_the_reasons_to_those_who_ask(tmp_path: Path) -> None:
+    brief = profile("check", machine="hdd", tmp_path=tmp_path)
+    whole = CliRunner().invoke(
+        main, ["profile", "check", "--why", "--root", str(tmp_path / "hdd"), "--override", "log.dirs=/data"]
+    )
+    assert "\nok " not in brief.output and "\nok " in whole.output
+    assert whole.output.startswith("warning: mount of /data")
 
 
 def test_check_as_json(tmp_path: Path) -> None:
