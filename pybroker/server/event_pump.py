@@ -221,6 +221,9 @@ class EventPump:
         peer = read_bytes(event[6], event[8]).decode(*_UTF_8)
         text = self._native.take_notice(event[2], event[5])
         level, extra = _NOTICES[event[1]]
+        if event[1] == NOTICE_ROLL:
+            # The text begins with the partition, and no topic's name has a blank.
+            extra = event_log.event("roll", partition=text.partition(" ")[0])
         if event[13] > 0:
             text = f"{text} (and {event[13]} more like it)"
         logger.log(level, "%s", text, extra={**extra, **caused_by(peer, event[4])})

@@ -19,9 +19,11 @@ from pybroker.native.broker import (
     EVENT_NOTICE,
     EVENT_OFFLINE,
     EVENT_REQUEST,
+    NOTICE_ROLL,
     NULL_LENGTH,
     RawEvent,
 )
+from pybroker.observability.event_log import event_of
 from pybroker.observability.log_limit import caused_by, current_peer
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError, VersionNotTaken
@@ -408,6 +410,24 @@ def test_other_events(caplog: pytest.LogCaptureFixture) -> None:
 
     pumped(handler, scenario)
     assert "notice 4 (and 6 more like it)" in caplog.text
+
+
+def test_a_roll_carries_its_partition(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        FakeNative, "take_notice", lambda *_: "orders-3 begins a segment at offset 9: segment.ms is over"
+    )
+    caplog.set_level("INFO")
+
+    async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
+        raise AssertionError("never called")
+
+    async def scenario(native: FakeNative, pump: EventPump, replicas: Replicas) -> None:
+        native.put(EVENT_NOTICE, NOTICE_ROLL, 4)
+        await turns()
+
+    pumped(handler, scenario)
+    (record,) = [each for each in caplog.records if "begins a segment" in each.getMessage()]
+    assert event_of(record) == ("roll", {"partition": "orders-3"})
 
 
 def test_the_log_knows_whose_request_a_line_is_about(caplog: pytest.LogCaptureFixture) -> None:
