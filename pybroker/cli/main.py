@@ -16,6 +16,7 @@ from pybroker.cli.lazy_group import LazyGroup  # noqa: E402
 _NAMES = (
     "serve",
     "service",
+    "info",
     "cluster",
     "topics",
     "configs",
@@ -34,7 +35,7 @@ _NAMES = (
 )
 
 
-@click.group(cls=LazyGroup, names=_NAMES)
+@click.group(cls=LazyGroup, names=_NAMES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="pybroker")
 @click.pass_context
 def main(context: click.Context) -> None:
