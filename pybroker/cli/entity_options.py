@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from pybroker.cli.name_options import complete_groups, complete_topics
+
 if TYPE_CHECKING:
     from pybroker.client.configs import Resource, ResourceType
     from pybroker.client.quotas import Who
@@ -18,10 +20,10 @@ _TYPES = ("topics", "brokers", "groups", "client-metrics")
 #: By Kafka's word for the option: the protocol's.
 _CLIENT_TYPES = {"users": "user", "clients": "client-id", "ips": "ip"}
 _OPTIONS = [
-    click.option("--topic", metavar="NAME", help="Of this topic."),
+    click.option("--topic", metavar="NAME", shell_complete=complete_topics, help="Of this topic."),
     click.option("--broker", metavar="ID", help="Of this broker."),
     click.option("--broker-defaults", is_flag=True, help="Of all brokers."),
-    click.option("--group", metavar="NAME", help="Of this group."),
+    click.option("--group", metavar="NAME", shell_complete=complete_groups, help="Of this group."),
     click.option("--client-metrics", metavar="NAME", help="Of this subscription to metrics of clients."),
     click.option("--user", metavar="NAME", help="Quotas and credentials of this user; with --client of that client."),
     click.option("--user-defaults", is_flag=True, help="Quotas of users who have none of their own."),

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from pybroker.cli.broker_options import topic_partitions
+from pybroker.cli.name_options import complete_groups, name_option, names_option
 
 if TYPE_CHECKING:
     from pybroker.client.cluster import Cluster
     from pybroker.client.offsets import TopicPartition
 
-group_option = click.option("--group", required=True, metavar="NAME", help="Which.")
-groups_option = click.option("--group", "names", multiple=True, metavar="NAME", help="Which; may be repeated.")
+group_option = name_option("--group", "group", complete_groups, help="Which.", metavar="GROUP")
+groups_option = names_option("--group", "names", complete_groups, help="Which; may be repeated.", metavar="GROUP")
 all_groups_option = click.option("--all-groups", is_flag=True, help="All groups.")
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 
 from pybroker.cli.common import fail
+from pybroker.cli.name_options import complete_settings
 
 
 @click.command(name="docs")
-@click.argument("names", nargs=-1, metavar="[SETTING]...")
+@click.argument("names", nargs=-1, metavar="[SETTING]...", shell_complete=complete_settings)
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the page to this file.")
 @click.option("--json", "as_json", is_flag=True, help="All of it as one JSON object.")
 def command(names: tuple[str, ...], output: Path | None, as_json: bool) -> None:

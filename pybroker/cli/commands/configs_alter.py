@@ -11,6 +11,7 @@ import click
 from pybroker.cli.broker_options import broker_options, connected, pairs
 from pybroker.cli.client_settings import alter_clients
 from pybroker.cli.entity_options import clients, entity, entity_options
+from pybroker.cli.name_options import complete_settings
 from pybroker.cli.output import print_json
 
 # A comma ends a value unless it stands in brackets.
@@ -34,9 +35,28 @@ def parse_values(texts: Iterable[str]) -> dict[str, str]:
 @click.command(name="alter")
 @broker_options
 @entity_options
-@click.option("--add-config", multiple=True, metavar="NAME=VALUE,…", help="Set; values with a comma as [a,b].")
-@click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="Set this one, commas and all.")
-@click.option("--delete-config", multiple=True, metavar="NAME,…", help="Let go of what was set.")
+@click.option(
+    "--add-config",
+    multiple=True,
+    metavar="NAME=VALUE,…",
+    shell_complete=complete_settings,
+    help="Set; values with a comma as [a,b].",
+)
+@click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    shell_complete=complete_settings,
+    help="Set this one, commas and all.",
+)
+@click.option(
+    "--delete-config",
+    multiple=True,
+    metavar="NAME,…",
+    shell_complete=complete_settings,
+    help="Remove this setting of the entity.",
+)
 @click.option("--validate-only", is_flag=True, help="Ask whether it would be accepted, and change nothing.")
 def command(
     bootstrap: str,

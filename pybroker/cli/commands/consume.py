@@ -13,6 +13,7 @@ from pybroker.cli.broker_options import bootstrap_option, connected, json_option
 from pybroker.cli.common import EXIT_INTERRUPTED, fail
 from pybroker.cli.consume_start import partitions_to_read, positions, start_of
 from pybroker.cli.librdkafka import client_properties_option, library, settings
+from pybroker.cli.name_options import complete_groups, complete_topics, names_option
 from pybroker.cli.output import plural
 from pybroker.cli.record_lines import (
     NO_TIME,
@@ -66,13 +67,18 @@ def _show_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command(name="consume")
 @bootstrap_option
-@click.option("--topic", "topics", multiple=True, metavar="NAME", help="What to read; may be repeated.")
+@names_option("--topic", "topics", complete_topics, help="What to read; may be repeated.", metavar="TOPIC")
 @click.option("--include", metavar="REGEX", help="Topics whose whole name this matches, instead.")
 @click.option("--partition", "indexes", multiple=True, type=click.IntRange(0), help="Only this one; may be repeated.")
 @click.option("--from-beginning", is_flag=True, help="From the first record that is left, not from now on.")
 @click.option("--offset", metavar="OFFSET", help="From here: a number, -N for the last N, earliest, latest.")
 @click.option("--from-time", type=Time(), metavar="TIME", help="From the first record of that time or later.")
-@click.option("--group", metavar="NAME", help="As a member of this group, from its offsets, which it commits.")
+@click.option(
+    "--group",
+    metavar="NAME",
+    help="As a member of this group, from its offsets, which it commits.",
+    shell_complete=complete_groups,
+)
 @click.option("--until-end", is_flag=True, help="Only to where the partitions end now; without, wait for more.")
 @click.option("--max-messages", type=click.IntRange(1), help="End after so many records.")
 @click.option("--timeout-ms", type=click.IntRange(1), help="End when nothing has come for so long.")

@@ -9,13 +9,22 @@ import click
 from pybroker.cli.broker_options import broker_options, connected
 from pybroker.cli.common import EXIT_FAILED
 from pybroker.cli.group_options import group_option, partitions_of
+from pybroker.cli.name_options import complete_topics
 from pybroker.cli.output import print_json
 
 
 @click.command(name="delete-offsets")
 @broker_options
 @group_option
-@click.option("--topic", "topics", multiple=True, required=True, metavar="TOPIC[:0,1]", help="Of these partitions.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    required=True,
+    metavar="TOPIC[:0,1]",
+    help="Of these partitions.",
+    shell_complete=complete_topics,
+)
 def command(bootstrap: str, timeout_ms: int, as_json: bool, group: str, topics: tuple[str, ...]) -> None:
     """Let a group forget what it has read.
 

@@ -11,6 +11,7 @@ import click
 from pybroker.cli.broker_options import broker_options, connected
 from pybroker.cli.common import fail
 from pybroker.cli.group_options import group_option, partitions_of
+from pybroker.cli.name_options import complete_topics
 from pybroker.cli.output import Column, is_terminal, plural, print_json, print_table
 from pybroker.cli.times import Duration, Time
 
@@ -49,7 +50,14 @@ def _target_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(name="reset-offsets")
 @broker_options
 @group_option
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="Of these partitions; may be repeated.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC[:0,1]",
+    help="Of these partitions; may be repeated.",
+    shell_complete=complete_topics,
+)
 @click.option("--all-topics", is_flag=True, help="Of all topics that the group has committed offsets of.")
 @_target_options
 @click.option("--dry-run", is_flag=True, help="Only show what would change: the default.")

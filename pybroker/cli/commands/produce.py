@@ -11,6 +11,7 @@ import click
 from pybroker.cli.broker_options import bootstrap_option, connected, pairs
 from pybroker.cli.common import EXIT_FAILED, EXIT_INTERRUPTED, fail
 from pybroker.cli.librdkafka import client_properties_option, library, settings
+from pybroker.cli.name_options import complete_topics, name_option
 from pybroker.cli.output import plural
 from pybroker.cli.record_lines import LineError, PlainReader, Record, read_json, unescape
 
@@ -24,7 +25,7 @@ _READER_PROPERTIES = (
 
 @click.command(name="produce")
 @bootstrap_option
-@click.option("--topic", required=True, metavar="NAME", help="Where to; the broker may make it.")
+@name_option("--topic", "topic", complete_topics, help="Where to; the broker may make it.", metavar="TOPIC")
 @click.option("--partition", type=click.IntRange(0), help="Into this one, instead of by key or at random.")
 @click.option("--key-separator", metavar="TEXT", help=r"Lines are KEY TEXT VALUE; \t is a tab.")
 @click.option("--headers", "has_headers", is_flag=True, help="Lines begin with NAME:VALUE,NAME:VALUE and a tab.")

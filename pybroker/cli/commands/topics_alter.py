@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from pybroker.cli.broker_options import broker_options, connected
+from pybroker.cli.name_options import complete_topics, names_option
 from pybroker.cli.output import plural, print_json
 from pybroker.cli.replica_assignment import parse_assignment
 
 
 @click.command(name="alter")
 @broker_options
-@click.option("--topic", "names", required=True, multiple=True, metavar="NAME", help="Which; may be repeated.")
+@names_option("--topic", "names", complete_topics, help="Which; may be repeated.", metavar="TOPIC", required=True)
 @click.option("--partitions", required=True, type=click.IntRange(1), help="How many there shall be.")
 @click.option("--replica-assignment", metavar="ID:ID,ID:ID", help="Brokers of each partition, from the first one on.")
 @click.option("--if-exists", is_flag=True, help="It is no error when a topic is not there.")

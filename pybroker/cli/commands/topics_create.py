@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from pybroker.cli.broker_options import broker_options, connected, pairs
+from pybroker.cli.name_options import complete_topics, name_option
 from pybroker.cli.output import plural, print_json
 from pybroker.cli.replica_assignment import parse_assignment
 
 
 @click.command(name="create")
 @broker_options
-@click.option("--topic", required=True, metavar="NAME", help="Its name.")
+@name_option("--topic", "topic", complete_topics, help="Its name.", metavar="TOPIC")
 @click.option("--partitions", type=click.IntRange(1), help="How many; without, the broker's num.partitions.")
 @click.option("--replication-factor", type=click.IntRange(1), help="Without, default.replication.factor.")
 @click.option(

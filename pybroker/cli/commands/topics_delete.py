@@ -8,12 +8,13 @@ import click
 
 from pybroker.cli.broker_options import broker_options, connected
 from pybroker.cli.common import EXIT_FAILED
+from pybroker.cli.name_options import complete_topics, names_option
 from pybroker.cli.output import print_json
 
 
 @click.command(name="delete")
 @broker_options
-@click.option("--topic", "names", required=True, multiple=True, metavar="NAME", help="Which; may be repeated.")
+@names_option("--topic", "names", complete_topics, help="Which; may be repeated.", metavar="TOPIC", required=True)
 @click.option("--if-exists", is_flag=True, help="It is no error when a topic is not there.")
 def command(bootstrap: str, timeout_ms: int, as_json: bool, names: tuple[str, ...], if_exists: bool) -> None:
     """Delete topics with all their records.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pybroker.cli.broker_options import broker_options, connected
+from pybroker.cli.name_options import complete_topics, names_option
 from pybroker.cli.output import Column, is_terminal, plural, print_heading, print_json, print_table
 from pybroker.cli.topic_names import exclude_internal_option, found_or_fail, matching
 from pybroker.protocol.uuids import uuid_to_text
@@ -31,7 +32,7 @@ _Ends = Mapping["TopicPartition", tuple[int, int]]
 
 @click.command(name="describe")
 @broker_options
-@click.option("--topic", "patterns", multiple=True, metavar="NAME", help="Only these; regular expressions will do.")
+@names_option("--topic", "patterns", complete_topics, help="Only these; regular expressions will do.", metavar="TOPIC")
 @exclude_internal_option
 @click.option(
     "--offsets", "with_offsets", is_flag=True, help="Each partition's first offset, and that behind its last."

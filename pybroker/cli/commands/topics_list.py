@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from pybroker.cli.broker_options import broker_options, connected
+from pybroker.cli.name_options import complete_topics
 from pybroker.cli.output import Column, is_terminal, print_json, print_table
 from pybroker.cli.topic_names import exclude_internal_option, matching
 
@@ -18,7 +19,13 @@ _COLUMNS = [
 
 @click.command(name="list")
 @broker_options
-@click.option("--topic", "pattern", metavar="REGEX", help="Only topics whose whole name this matches.")
+@click.option(
+    "--topic",
+    "pattern",
+    metavar="REGEX",
+    help="Only topics whose whole name this matches.",
+    shell_complete=complete_topics,
+)
 @exclude_internal_option
 def command(bootstrap: str, timeout_ms: int, as_json: bool, pattern: str | None, exclude_internal: bool) -> None:
     """List all topics: at a terminal with their counts, in a pipe the names alone, one a line."""

@@ -10,6 +10,7 @@ import click
 
 from pybroker.cli.broker_options import broker_options, connected
 from pybroker.cli.common import fail
+from pybroker.cli.name_options import complete_topics
 from pybroker.cli.output import plural
 
 if TYPE_CHECKING:
@@ -21,7 +22,14 @@ _POLL_SECONDS = 0.2
 
 @click.command(name="reassign")
 @broker_options
-@click.option("--topic", "names", multiple=True, metavar="NAME", help="Which; may be repeated. All without.")
+@click.option(
+    "--topic",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Which; may be repeated. All without.",
+    shell_complete=complete_topics,
+)
 @click.option("--replication-factor", required=True, type=click.IntRange(1), help="How many replicas there shall be.")
 @click.option("--broker-list", metavar="ID,ID", help="Brokers that may have them. All without.")
 @click.option("--execute", is_flag=True, help="Do it, and return when all new replicas are in sync.")
