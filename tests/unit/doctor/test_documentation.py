@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from pybroker.config.notices import NoticeKind
+from pybroker.doctor import settings
+
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = [*sorted((ROOT / "pybroker" / "doctor").glob("*.py")), ROOT / "pybroker" / "cli" / "commands" / "doctor.py"]
 MANUAL = ROOT / "docs" / "doctor.md"
@@ -38,3 +41,8 @@ def test_the_manual_has_every_kind() -> None:
     assert len(kinds) > 20
     assert kinds <= set(documented)
     assert set(documented) <= literals(), "kinds that the doctor does not know"
+
+
+def test_every_warning_about_settings_is_a_finding() -> None:
+    kinds = {kind.value for kind in NoticeKind if kind.is_warning}
+    assert kinds == set(settings._WARNINGS)
