@@ -240,7 +240,8 @@ def _check_thread_counts(present: BrokerConfig, altered: BrokerConfig) -> None:
             raise InvalidAlteration(
                 INVALID_REQUEST,
                 f"Dynamic thread count update validation failed for {name}={after}, value should {bound} the current "
-                f"value {before}. Accepted: {max(1, before // 2)} to {before * 2}; larger changes go in steps",
+                f"value {before}. {name} cannot go from {before} to {after} at once; accepted: "
+                f"{max(1, before // 2)} to {before * 2}",
             )
 
 
