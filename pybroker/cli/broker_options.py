@@ -30,6 +30,24 @@ bootstrap_option = click.option(
     metavar="HOST:PORT[,…]",
     help="A broker of the cluster, ours or Apache Kafka's.",
 )
+
+
+def one_bootstrap_option(of_type: click.ParamType[Any] | None = None) -> Callable[[Command], Command]:
+    """The same for commands that load one broker: of several addresses they take the first."""
+    return click.option(
+        "--bootstrap-server",
+        "--bootstrap",
+        "bootstrap",
+        type=of_type,
+        default=DEFAULT_BOOTSTRAP,
+        show_default=True,
+        envvar=BOOTSTRAP_VARIABLE,
+        show_envvar=True,
+        metavar="HOST:PORT",
+        help="The broker.",
+    )
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 _timeout_option = click.option(
     "--timeout-ms",

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from pybroker.cli.broker_options import one_bootstrap_option
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _SCALES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -38,7 +40,7 @@ class Bootstrap(click.ParamType["Address"]):
         """Its address."""
         if isinstance(value, Address):
             return value
-        host, _, port = str(value).rpartition(":")
+        host, _, port = str(value).partition(",")[0].strip().rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
             self.fail(f"{value!r} should be HOST:PORT", param, ctx)
         try:
@@ -80,7 +82,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 #: Where, for how long, and what becomes of the result: `Common` takes them.
 common_options = _apply(
     [
-        click.option("--bootstrap", type=Bootstrap(), default="127.0.0.1:9092", show_default=True, help="The broker."),
+        one_bootstrap_option(Bootstrap()),
         click.option("--topic", default="perf", show_default=True, help="The topic; a producer makes it if missing."),
         click.option("--partitions", type=click.IntRange(1), default=1, show_default=True, help="Of the topic."),
         click.option("--seconds", type=click.FloatRange(0.1), default=10, show_default=True, help="To measure."),

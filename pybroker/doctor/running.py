@@ -40,7 +40,7 @@ def _answers(subject: Subject) -> Iterator[Finding]:
         return
     if pid is None:
         remedy = "start the broker, or correct the address; `listeners` says where it listens"
-        yield Finding(Severity.ERROR, "broker-unreachable", "--bootstrap", silence, _STILL, remedy)
+        yield Finding(Severity.ERROR, "broker-unreachable", "--bootstrap-server", silence, _STILL, remedy)
     elif (stopped := processes.STOPPED_STATES.get(processes.state_of(pid))) is not None:
         what, remedy = f"it is {stopped}: no thread of it runs", f"let it go on: `kill -CONT {pid}`"
         yield Finding(Severity.ERROR, "broker-frozen", _process(pid), what, _STILL, remedy)

@@ -29,7 +29,13 @@ def _parameters(_: click.Context, __: click.Parameter, pairs: tuple[str, ...]) -
 
 @click.command(name="publish")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--bootstrap", metavar="HOST:PORT", help="Publish to a topic of this broker (needs confluent-kafka).")
+@click.option(
+    "--bootstrap-server",
+    "--bootstrap",
+    "bootstrap",
+    metavar="HOST:PORT",
+    help="Publish to a topic of this broker (needs confluent-kafka).",
+)
 @click.option("--topic", default="benchmarks", show_default=True, help="The topic; made when it is missing.")
 @click.option("--directory", type=click.Path(path_type=Path), help="Publish to a file in this directory instead.")
 @click.option("--machine", help="The machine's name in the pool, when the detected one will not do.")

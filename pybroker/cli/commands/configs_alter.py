@@ -55,7 +55,7 @@ def parse_values(texts: Iterable[str]) -> dict[str, str]:
     multiple=True,
     metavar="NAME,…",
     shell_complete=complete_settings,
-    help="Remove this setting of the entity.",
+    help="Let go of this setting.",
 )
 @click.option("--validate-only", is_flag=True, help="Ask whether it would be accepted, and change nothing.")
 def command(

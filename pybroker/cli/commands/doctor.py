@@ -23,7 +23,13 @@ _EXIT_BAD_CONFIG = 2
 
 @click.command(name="doctor")
 @config_options
-@click.option("--bootstrap", metavar="HOST:PORT", help="Where the broker is, if its listeners do not say it.")
+@click.option(
+    "--bootstrap-server",
+    "--bootstrap",
+    "bootstrap",
+    metavar="HOST:PORT",
+    help="The broker's address, if its listeners do not tell it.",
+)
 @click.option("--fix", is_flag=True, help="Remove tail rings of log dirs that were deleted, and say which.")
 @click.option("--json", "as_json", is_flag=True, help="All of it as one JSON object.")
 def command(
@@ -40,7 +46,7 @@ def command(
     Exit status: 0 nothing is wrong (advice and notes do not count), 1 there are errors or warnings, 2 the
     configuration is not accepted.
     """
-    address = None if bootstrap is None else address_of("--bootstrap", bootstrap)
+    address = None if bootstrap is None else address_of("--bootstrap-server", bootstrap)
     removed: list[Removed] = []
     try:
         findings, removed = _examine(properties, overrides, address, fix=fix)

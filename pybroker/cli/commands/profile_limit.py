@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pybroker.cli.broker_options import one_bootstrap_option
 from pybroker.cli.common import EXIT_INTERRUPTED, address_of, fail
 from pybroker.cli.profile_options import make_console
 from pybroker.cli.profile_runs import load_measurement, measurement_option, run_with_bar
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="limit")
-@click.option("--bootstrap", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT", help="The broker.")
+@one_bootstrap_option()
 @measurement_option
 @click.option(
     "--seconds", default=60.0, show_default=True, type=click.FloatRange(0.1, 3600.0), help="How long to take."
@@ -45,7 +46,7 @@ def command(
     from pybroker.profiles.limit.run import Limit
 
     _, measurement = load_measurement(measurement_path)
-    host, port = address_of("--bootstrap", bootstrap)
+    host, port = address_of("--bootstrap-server", bootstrap.partition(",")[0].strip())
     stop = Stop()
     try:
         with Connection(host, port) as connection:

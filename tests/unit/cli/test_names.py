@@ -76,3 +76,19 @@ def test_every_option_for_a_topic_or_group_completes() -> None:
                 has = parameter._custom_shell_complete is not None
                 assert has, f"{path} {parameter.opts}"
     assert found > 10
+
+
+def test_every_command_names_the_broker_alike() -> None:
+    stack: list[tuple[str, click.Command]] = [("pybroker", main)]
+    found = set()
+    while stack:
+        path, command = stack.pop()
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            stack += [(f"{path} {name}", command.get_command(context, name)) for name in command.list_commands(context)]  # type: ignore[misc]  # each name is one of its commands
+            continue
+        for parameter in command.params:
+            if "--bootstrap" in parameter.opts:
+                assert parameter.opts == ["--bootstrap-server", "--bootstrap"], path
+                found.add(path.split()[1])
+    assert found >= {"topics", "perf", "profile", "doctor", "bench", "config", "metadata", "info"}
