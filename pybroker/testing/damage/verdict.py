@@ -89,7 +89,12 @@ def _append(client: ProtocolClient) -> int:
 def _committed(client: ProtocolClient) -> int:
     """The group's offset; -1 when there is none or its coordinator cannot say."""
     topic = m.OffsetFetchRequest.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])
-    answer = client.call(m.OffsetFetchRequest(group_id=GROUP, topics=[topic]), 7)
+    request = m.OffsetFetchRequest(group_id=GROUP, topics=[topic])
+    until(
+        lambda: client.call(request, 7).error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        "the coordinator does not load its groups",
+    )
+    answer = client.call(request, 7)
     return int(answer.topics[0].partitions[0].committed_offset) if answer.error_code == 0 and answer.topics else -1
 
 
