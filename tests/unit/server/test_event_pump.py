@@ -413,9 +413,7 @@ def test_other_events(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_roll_carries_its_partition(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        FakeNative, "take_notice", lambda *_: "orders-3 begins a segment: segment.ms is over"
-    )
+    monkeypatch.setattr(FakeNative, "take_notice", lambda *_: "orders-3 begins a segment: segment.ms is over")
     caplog.set_level("INFO")
 
     async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
