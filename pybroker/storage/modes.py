@@ -1,7 +1,7 @@
 """Modes of what is made in log dirs: records are for the broker's user and group alone.
 
 A stricter umask takes more away. Nothing that exists is changed. The data plane has the same modes, in
-csrc/io/io_posix.c.
+csrc/io/linux/posix.c.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 
-#include "io/io_posix.h"
+#include "io/linux/posix.h"
 #include "log/hot.h"
 #include "log/segment.h"
 #include "log/state.h"

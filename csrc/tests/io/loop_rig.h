@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "io/io_posix.h"
+#include "io/linux/posix.h"
 #include "tests/check.h"
 
 enum { TURN_LIMIT = 2000, TURN_NS = 10000000, BACKENDS = 2 };

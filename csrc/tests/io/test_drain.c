@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "io/io_posix.h"
+#include "io/linux/posix.h"
 #include "tests/check.h"
 
 enum { LARGE_BYTES = 20 << 20, SMALL_BYTES = 1 << 20 };

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "io/io.h"
-#include "io/linux_compat.h"
+#include "io/linux/compat.h"
 #include "tests/check.h"
 
 /* From now on this process gets `error` for the system call. */

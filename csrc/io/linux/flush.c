@@ -16,7 +16,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "io/io_posix.h"
+#include "io/linux/posix.h"
 
 #define TEXT_BYTES 16
 

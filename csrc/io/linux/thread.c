@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "io/io_posix.h"
-#include "io/linux_compat.h"
+#include "io/linux/compat.h"
+#include "io/linux/posix.h"
 
 #define URGENT_SLICE_NS 100000 /* the shortest that Linux allows */
 #define BEHIND_NICE 10         /* more than the process has: a ninth of its weight */

@@ -16,8 +16,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "io/io_posix.h"
-#include "io/linux_compat.h"
+#include "io/linux/compat.h"
+#include "io/linux/posix.h"
 
 _Static_assert(PB_ZEROS_BYTES <= PB_LARGE_PAGE_BYTES, "the zeros fit into one");
 

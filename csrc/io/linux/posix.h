@@ -2,8 +2,8 @@
  * Shared by the io_uring and epoll backends: blocking calls on files and names, clocks, threads, listening sockets.
  * Plain system calls; every function follows the contracts of io.h.
  */
-#ifndef PB_IO_IO_POSIX_H
-#define PB_IO_IO_POSIX_H
+#ifndef PB_IO_LINUX_POSIX_H
+#define PB_IO_LINUX_POSIX_H
 
 #include <errno.h>
 #include <limits.h>

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "io/io_posix.h"
+#include "io/linux/posix.h"
 
 #define EVENTS_PER_TURN 256
 

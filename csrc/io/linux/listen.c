@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "io/io_posix.h"
+#include "io/linux/posix.h"
 
 #define BACKLOG 4096
 #define CONGESTION_NAME_BYTES 16

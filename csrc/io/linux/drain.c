@@ -10,7 +10,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "io/io_posix.h"
+#include "io/linux/posix.h"
 
 /* Has nobody else opened the file? That is what the kernel grants a lease for. A process that opens it while we hold
  * the lease causes a signal, which must be one that is ignored. */

@@ -4,7 +4,7 @@
  *
  * A page is in the page cache as soon as its read has begun, so being there is not enough: sendfile would wait for it.
  */
-#include "io/io_posix.h"
+#include "io/linux/posix.h"
 
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -13,7 +13,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "io/linux_compat.h"
+#include "io/linux/compat.h"
 
 enum {
     SAMPLE_BYTES = 256 * 1024, /* reads come in large pieces, so one byte tells of many */

@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "io/io_posix.h"
+#include "io/linux/posix.h"
 
 #define SUBMISSION_ENTRIES 1024
 #define COMPLETION_ENTRIES 8192

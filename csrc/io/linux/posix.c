@@ -2,7 +2,7 @@
  * Blocking calls on files and names, clocks and randomness for the real backends. Any thread; no state.
  * -EINTR never leaves this file.
  */
-#include "io/io_posix.h"
+#include "io/linux/posix.h"
 #include "io/descriptors.h"
 
 #include <dirent.h>
