@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "io/io_sim.h"
+#include "io/sim/sim.h"
 #include "server/broker.h"
 #include "server/produce_verify.h"
 #include "server/slow_path.h"

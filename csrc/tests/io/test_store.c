@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "io/io.h"
-#include "io/io_sim.h"
+#include "io/sim/sim.h"
 #include "tests/check.h"
 
 enum { RING_BYTES = 4 * PB_DIRECT_BLOCK_BYTES };

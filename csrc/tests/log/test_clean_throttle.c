@@ -1,5 +1,5 @@
 /* The cleaners' common rate, by the clock of the simulated machine. */
-#include "io/io_sim.h"
+#include "io/sim/sim.h"
 #include "log/clean_throttle.h"
 #include "tests/check.h"
 

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "io/io_sim.h"
+#include "io/sim/sim.h"
 #include "log/ring_replay.h"
 #include "tests/check.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/io_sim.h"
+#include "io/sim/sim.h"
 #include "log/scan.h"
 #include "tests/check.h"
 

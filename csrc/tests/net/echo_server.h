@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/io_sim.h"
+#include "io/sim/sim.h"
 #include "net/connection.h"
 #include "tests/check.h"
 

@@ -21,7 +21,7 @@
 
 #include <stdlib.h>
 
-#include "io/io_sim.h"
+#include "io/sim/sim.h"
 #include "log/clean.h"
 #include "log/hot.h"
 #include "log/mark.h"

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "io/io_sim.h"
+#include "io/sim/sim.h"
 #include "server/broker.h"
 #include "tests/check.h"
 

@@ -3,7 +3,7 @@
  * is killed or loses its power, and the log that is found must open, have every record that cleaning keeps, have none
  * twice, tell readers of aborted transactions, know its producers, and let itself be cleaned again.
  */
-#include "io/io_sim.h"
+#include "io/sim/sim.h"
 #include "tests/log/clean_fixture.h"
 
 enum { SEEDS = 12, RETENTION_MS = 40 };

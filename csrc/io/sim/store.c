@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "io/io_sim_machine.h"
+#include "io/sim/machine.h"
 
 bool sim_on_tmpfs(const char *path)
 {

@@ -1,8 +1,8 @@
 /* Inside the simulated machine: shared by its disk, its network and its threads. One thread only. */
-#ifndef PB_IO_IO_SIM_MACHINE_H
-#define PB_IO_IO_SIM_MACHINE_H
+#ifndef PB_IO_SIM_MACHINE_H
+#define PB_IO_SIM_MACHINE_H
 
-#include "io/io_sim.h"
+#include "io/sim/sim.h"
 
 #define PB_SIM_PATH_BYTES 512
 #define PB_SIM_HANDLES 4096

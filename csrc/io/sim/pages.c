@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/io_sim_machine.h"
+#include "io/sim/machine.h"
 
 static size_t page_of(int64_t position)
 {

@@ -1,9 +1,9 @@
-/* The simulated machine's clock, threads and loops, and its table of operations. See io_sim.h. */
+/* The simulated machine's clock, threads and loops, and its table of operations. See sim.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/io_sim_machine.h"
+#include "io/sim/machine.h"
 
 #define START_WALL_MS 1700000000000LL
 #define SOON_NS 20000

@@ -8,8 +8,8 @@
  * Blocking calls that wait for another thread would wait for ever here: callers step until there is nothing to wait
  * for.
  */
-#ifndef PB_IO_IO_SIM_H
-#define PB_IO_IO_SIM_H
+#ifndef PB_IO_SIM_SIM_H
+#define PB_IO_SIM_SIM_H
 
 #include "io/io.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/io_sim_machine.h"
+#include "io/sim/machine.h"
 
 #define LISTENER_FD (3 * PB_SIM_HANDLES)
 #define FIRST_PORT 10000

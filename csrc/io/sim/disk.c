@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/io_sim_machine.h"
+#include "io/sim/machine.h"
 
 void sim_drop_file(sim_file *file)
 {
