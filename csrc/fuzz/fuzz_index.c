@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "log/offset_index.h"
-#include "log/time_index.h"
-#include "log/transaction_index.h"
+#include "log/segment/offset_index.h"
+#include "log/segment/time_index.h"
+#include "log/segment/transaction_index.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

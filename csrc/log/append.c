@@ -10,11 +10,11 @@
 
 #include "base/assert.h"
 #include "base/kafka_error.h"
-#include "log/offset_index.h"
 #include "log/producer_snapshot.h"
+#include "log/segment/offset_index.h"
+#include "log/segment/time_index.h"
+#include "log/segment/transaction_index.h"
 #include "log/state.h"
-#include "log/time_index.h"
-#include "log/transaction_index.h"
 #include "record/batch.h"
 
 enum { HOT_WRITE_MAX_BYTES = 1 << 20 }; /* copied in one go, while a reactor does nothing else */

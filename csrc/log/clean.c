@@ -15,8 +15,8 @@
 #include "log/clean_pack.h"
 #include "log/clean_reader.h"
 #include "log/clean_swap.h"
-#include "log/offset_index.h"
-#include "log/scan.h"
+#include "log/segment/offset_index.h"
+#include "log/segment/scan.h"
 
 enum { LEAST_BUFFER_BYTES = 64 * 1024, EXPECTED_KEYS = 16 };
 

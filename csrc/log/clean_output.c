@@ -7,8 +7,8 @@
 
 #include "base/assert.h"
 #include "log/clean_swap.h"
-#include "log/offset_index.h"
-#include "log/time_index.h"
+#include "log/segment/offset_index.h"
+#include "log/segment/time_index.h"
 
 /* So much is written before the disk is told to begin: the sync at the end then has little left to wait for. */
 enum { WRITEBACK_BYTES = 1 << 20, DROP_BYTES = 1 << 20 };

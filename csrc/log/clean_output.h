@@ -6,7 +6,7 @@
 #define PB_LOG_CLEAN_OUTPUT_H
 
 #include "base/error.h"
-#include "log/transaction_index.h"
+#include "log/segment/transaction_index.h"
 #include "record/batch.h"
 
 typedef struct pb_clean_output {

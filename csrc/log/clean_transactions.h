@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "log/transaction_index.h"
+#include "log/segment/transaction_index.h"
 #include "record/batch.h"
 
 /* A producer with a transaction under way at this point of the walk. */

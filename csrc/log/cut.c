@@ -9,11 +9,11 @@
 
 #include "base/assert.h"
 #include "log/mark.h"
-#include "log/offset_index.h"
 #include "log/recovery.h"
-#include "log/scan.h"
-#include "log/time_index.h"
-#include "log/transaction_index.h"
+#include "log/segment/offset_index.h"
+#include "log/segment/scan.h"
+#include "log/segment/time_index.h"
+#include "log/segment/transaction_index.h"
 #include "record/bytes.h"
 
 static void drop_queued_rolls(pb_log *log)

@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 #include "log/recovery.h"
-#include "log/scan.h"
+#include "log/segment/scan.h"
 
 typedef enum name_state { NAME_PLAIN, NAME_DELETED, NAME_CLEANED, NAME_SWAP, NAME_GONE } name_state;
 

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
-#include "log/offset_index.h"
-#include "log/scan.h"
+#include "log/segment/offset_index.h"
+#include "log/segment/scan.h"
 #include "log/state.h"
 
 enum { SECTOR_BYTES = 512 };

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "log/segment.h"
+#include "log/segment/segment.h"
 
 _Static_assert(PB_LARGE_PAGE_BYTES % PB_PIECE_BYTES == 0, "a piece lies in one large page");
 

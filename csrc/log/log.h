@@ -351,9 +351,9 @@ int pb_log_sync(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
  * OFFSET_OUT_OF_RANGE, or -errno. */
 int pb_log_read(pb_log *log, const pb_log_guard *guard, int64_t offset, int64_t max_bytes, int64_t upper_offset,
                 bool at_least_one, pb_log_slice *out);
-/* A read of a sealed segment has met the end of its file. Remembers the missing bytes as damage (log/damage.h), so that
- * their readers are told CORRUPT_MESSAGE and others are served. 0; 1: it was known; -ENODATA: the file is as long as it
- * should be, or the segment is not sealed; another -errno. May read headers of the file. Takes the lock. */
+/* A read of a sealed segment has met the end of its file. Remembers the missing bytes as damage (log/segment/damage.h),
+ * so that their readers are told CORRUPT_MESSAGE and others are served. 0; 1: it was known; -ENODATA: the file is as
+ * long as it should be, or the segment is not sealed; another -errno. May read headers of the file. Takes the lock. */
 int pb_log_note_short_file(pb_log *log, const pb_log_guard *guard, pb_segment *segment);
 /* A read of a sealed segment has met -EIO. If the disk reads other parts of the file, past the page cache, what it
  * cannot read is damage as above: 0. Else -EIO, also where all can be read by now. Reads up to the whole file. Takes

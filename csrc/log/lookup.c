@@ -8,11 +8,11 @@
 
 #include "base/assert.h"
 #include "base/kafka_error.h"
-#include "log/offset_index.h"
-#include "log/scan.h"
+#include "log/segment/offset_index.h"
+#include "log/segment/scan.h"
+#include "log/segment/time_index.h"
+#include "log/segment/transaction_index.h"
 #include "log/state.h"
-#include "log/time_index.h"
-#include "log/transaction_index.h"
 #include "record/lookup.h"
 
 enum { ABORTED_FIRST_CAPACITY = 16, LOOKUP_RETRIES = 3, LOOKUP_SEARCH_BYTES = 16 << 20 };

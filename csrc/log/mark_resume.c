@@ -7,12 +7,12 @@
 
 #include "base/assert.h"
 #include "log/mark.h"
-#include "log/offset_index.h"
 #include "log/producer_snapshot.h"
-#include "log/scan.h"
+#include "log/segment/offset_index.h"
+#include "log/segment/scan.h"
+#include "log/segment/time_index.h"
+#include "log/segment/transaction_index.h"
 #include "log/state.h"
-#include "log/time_index.h"
-#include "log/transaction_index.h"
 #include "record/bytes.h"
 
 /* 0; -ENOENT: there is none; -EBADMSG or -errno. */

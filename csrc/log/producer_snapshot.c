@@ -9,7 +9,7 @@
 
 #include "base/assert.h"
 #include "cpu/crc32c.h"
-#include "log/segment.h"
+#include "log/segment/segment.h"
 #include "record/bytes.h"
 
 enum {

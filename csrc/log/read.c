@@ -10,8 +10,8 @@
 
 #include "base/assert.h"
 #include "base/kafka_error.h"
-#include "log/offset_index.h"
-#include "log/scan.h"
+#include "log/segment/offset_index.h"
+#include "log/segment/scan.h"
 #include "log/state.h"
 
 enum { READ_TRIM_HEADERS = 8, READ_TRIM_REST = 8, READ_RETRIES = 3, READ_SEARCH_BYTES = 16 << 20 };

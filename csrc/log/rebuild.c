@@ -7,8 +7,8 @@
 
 #include "log/mark.h"
 #include "log/recovery.h"
-#include "log/scan.h"
 #include "log/scrub.h"
+#include "log/segment/scan.h"
 #include "log/state.h"
 
 static const pb_file_kind REBUILT[] = {PB_FILE_OFFSET_INDEX, PB_FILE_TIME_INDEX};

@@ -20,7 +20,7 @@
 #include "log/producer_snapshot.h"
 #include "log/recovery.h"
 #include "log/recovery_state.h"
-#include "log/scan.h"
+#include "log/segment/scan.h"
 
 static const char EPOCH_CHECKPOINT[] = PB_EPOCH_CHECKPOINT;
 static const int64_t PRODUCER_ID_LIMIT = INT64_C(1) << 62;

@@ -3,7 +3,7 @@
  * that have to be kept lie in files of other names before they go.
  */
 #include "log/recovery_state.h"
-#include "log/scan.h"
+#include "log/segment/scan.h"
 
 /* Surveys the bytes that a cut takes away: whether they have to be kept, and the report's words for them. */
 static int survey_cut(pb_recovery *r, uint32_t first, pb_segment *torn, int64_t position)

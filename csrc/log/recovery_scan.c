@@ -2,10 +2,10 @@
  * Reading one segment's batches at open, past damage where what follows was durable; see recovery_state.h. One thread
  * that has the log to itself.
  */
-#include "log/offset_index.h"
 #include "log/recovery.h"
 #include "log/recovery_state.h"
-#include "log/scan.h"
+#include "log/segment/offset_index.h"
+#include "log/segment/scan.h"
 
 static pb_replay replay_of(pb_recovery *r, pb_segment *segment, int flags)
 {

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
-#include "log/offset_index.h"
 #include "log/recovery_state.h"
-#include "log/time_index.h"
-#include "log/transaction_index.h"
+#include "log/segment/offset_index.h"
+#include "log/segment/time_index.h"
+#include "log/segment/transaction_index.h"
 
 int pb_recovery_fail_segment(pb_recovery *r, const pb_segment *segment, int code, const char *what)
 {

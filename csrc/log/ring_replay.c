@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "log/segment.h"
+#include "log/segment/segment.h"
 
 enum { SLICE_BYTES = 1 << 20, SECTOR_BYTES = 512 };
 

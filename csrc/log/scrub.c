@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "log/scan.h"
+#include "log/segment/scan.h"
+#include "log/segment/transaction_index.h"
 #include "log/state.h"
-#include "log/transaction_index.h"
 #include "record/bytes.h"
 
 enum { INDEX_KINDS = 3, ENTRY_BLOCK_BYTES = 4096, LEAST_STRIDE_BYTES = 4096 };

@@ -23,7 +23,7 @@
 #include "log/leader_epochs.h"
 #include "log/log.h"
 #include "log/producer_state.h"
-#include "log/segment.h"
+#include "log/segment/segment.h"
 #include "log/verifications.h"
 
 enum {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "log/segment.h"
+#include "log/segment/segment.h"
 
 #if defined(__SANITIZE_THREAD__)
 #define WITH_TSAN 1

@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 #include "base/kafka_error.h"
-#include "log/damage.h"
+#include "log/segment/damage.h"
 #include "log/walk_state.h"
 #include "record/bytes.h"
 

@@ -2,7 +2,7 @@
 #ifndef PB_LOG_WALK_STATE_H
 #define PB_LOG_WALK_STATE_H
 
-#include "log/scan.h"
+#include "log/segment/scan.h"
 #include "log/walk.h"
 #include "record/batch.h"
 #include "record/codec.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "log/segment.h"
+#include "log/segment/segment.h"
 
 enum {
     AHEAD_BYTES = 3 << 20,               /* of one reader */

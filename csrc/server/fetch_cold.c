@@ -6,7 +6,7 @@
  */
 #include <errno.h>
 
-#include "log/segment.h"
+#include "log/segment/segment.h"
 #include "log/tail.h"
 #include "server/fetch.h"
 #include "wire/generated/kafka_errors.h"

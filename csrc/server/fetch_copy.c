@@ -8,7 +8,7 @@
  */
 #include <errno.h>
 
-#include "log/segment.h"
+#include "log/segment/segment.h"
 #include "log/tail.h"
 #include "record/batch.h"
 #include "record/bytes.h"

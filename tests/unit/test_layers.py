@@ -58,16 +58,16 @@ def test_layers_only_look_down() -> None:
 @pytest.mark.parametrize(
     ("source", "included", "allowed"),
     [
-        ("log/segment.c", "log/segment.h", True),
-        ("log/segment.c", "base/assert.h", True),
-        ("log/segment.c", "replica/partition.h", False),
+        ("log/segment/segment.c", "log/segment/segment.h", True),
+        ("log/segment/segment.c", "base/assert.h", True),
+        ("log/segment/segment.c", "replica/partition.h", False),
         ("io/io.c", "net/loop.h", False),
         ("abi/broker.c", "pybroker.h", True),
         ("abi/walk.c", "pybroker_tools.h", True),
         ("server/listener.c", "pybroker.h", False),
         ("log/walk.c", "pybroker_tools.h", False),
-        ("log/segment.c", "segment.h", False),
-        ("log/segment.c", "../base/assert.h", False),
+        ("log/segment/segment.c", "segment.h", False),
+        ("log/segment/segment.c", "../base/assert.h", False),
     ],
 )
 def test_the_rule_itself(source: str, included: str, allowed: bool) -> None:

@@ -7,7 +7,7 @@
 
 #include "io/linux/posix.h"
 #include "log/hot.h"
-#include "log/segment.h"
+#include "log/segment/segment.h"
 #include "log/state.h"
 #include "record/batch.h"
 #include "server/broker.h"

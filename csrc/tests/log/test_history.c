@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "log/history.h"
-#include "log/segment.h"
+#include "log/segment/segment.h"
 #include "tests/log/log_fixture.h"
 
 #define MIB (1 << 20)

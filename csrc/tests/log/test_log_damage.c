@@ -1,7 +1,7 @@
 /* Bytes that are no batches any more: what stays readable, what is kept when a log is cut, what is reported. */
 #include "base/kafka_error.h"
-#include "log/damage.h"
-#include "log/scan.h"
+#include "log/segment/damage.h"
+#include "log/segment/scan.h"
 #include "tests/log/log_fixture.h"
 
 enum { BATCHES = 62 };

@@ -1,6 +1,6 @@
 /* Full disks: a log opens, is read, is cut, gives up segments and is closed without room for anything new. */
 #include "log/recovery.h"
-#include "log/transaction_index.h"
+#include "log/segment/transaction_index.h"
 #include "tests/log/hot_log_fixture.h"
 
 enum { SEGMENTS = 4, BATCHES = SEGMENTS * 4, NOT_REACHED = 1000 };

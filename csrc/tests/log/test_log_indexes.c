@@ -1,7 +1,7 @@
 /* Searches in indexes, and the texts and bytes of the small derived files, damaged ones included. */
-#include "log/index_buffer.h"
 #include "log/leader_epochs.h"
 #include "log/producer_snapshot.h"
+#include "log/segment/index_buffer.h"
 #include "tests/log/log_fixture.h"
 
 TEST(a_search_in_a_file_finds_what_a_walk_finds)

@@ -2,7 +2,7 @@
 #include "base/kafka_error.h"
 #include "log/producer_snapshot.h"
 #include "log/recovery.h"
-#include "log/transaction_index.h"
+#include "log/segment/transaction_index.h"
 #include "tests/log/log_fixture.h"
 
 static void fill(fixture *f, int count)

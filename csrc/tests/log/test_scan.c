@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "io/sim/sim.h"
-#include "log/scan.h"
+#include "log/segment/scan.h"
 #include "tests/check.h"
 
 enum { BLOCK = PB_DIRECT_BLOCK_BYTES, CAPACITY = 4 * BLOCK, FILE_BYTES = 20 * BLOCK + 123, ALWAYS = 1000000 };

@@ -27,7 +27,7 @@
 #include "log/mark.h"
 #include "log/producer_state.h"
 #include "log/ring_replay.h"
-#include "log/transaction_index.h"
+#include "log/segment/transaction_index.h"
 #include "tests/log/log_fixture.h"
 #include "tests/sim/log_twins.h"
 

@@ -10,8 +10,8 @@
 
 #include "log/leader_epochs.h"
 #include "log/producer_snapshot.h"
+#include "log/segment/transaction_index.h"
 #include "log/state.h"
-#include "log/transaction_index.h"
 #include "tests/check.h"
 
 enum { SNAPSHOT_HEADER_BYTES = 10, SNAPSHOT_ENTRY_BYTES = 46 }; /* of producer snapshots */

@@ -3,7 +3,7 @@
  * the library's, with bugs that can be switched on, and each bug has to make a run fail within a few seeds, while
  * without one they pass. A run ends its process when it fails, so each has a child of its own.
  */
-#include "log/segment.h"
+#include "log/segment/segment.h"
 #include "server/fetch.h"
 
 enum bug {

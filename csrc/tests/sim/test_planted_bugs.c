@@ -4,7 +4,7 @@
  * run ends its process when it fails, so each has a child of its own.
  */
 #include "log/recovery.h"
-#include "log/scan.h"
+#include "log/segment/scan.h"
 
 enum bug {
     NO_BUG,

@@ -6,18 +6,18 @@
  * and `base_offset` never change. A sealed segment costs this struct and no memory besides: its file is opened for the
  * first reader and closed when idle, its indexes stay in their files.
  */
-#ifndef PB_LOG_SEGMENT_H
-#define PB_LOG_SEGMENT_H
+#ifndef PB_LOG_SEGMENT_SEGMENT_H
+#define PB_LOG_SEGMENT_SEGMENT_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "io/io.h"
-#include "log/damage.h"
 #include "log/history.h"
-#include "log/index_buffer.h"
 #include "log/log.h"
+#include "log/segment/damage.h"
+#include "log/segment/index_buffer.h"
 #include "log/tail.h"
 
 enum {

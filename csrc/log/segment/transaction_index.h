@@ -3,10 +3,10 @@
  * (int16, 0), producer id, first offset, last offset (the abort marker), and the last stable offset when it was
  * written. Format of Kafka's .txnindex files; the file exists only where a transaction was aborted.
  */
-#ifndef PB_LOG_TRANSACTION_INDEX_H
-#define PB_LOG_TRANSACTION_INDEX_H
+#ifndef PB_LOG_SEGMENT_TRANSACTION_INDEX_H
+#define PB_LOG_SEGMENT_TRANSACTION_INDEX_H
 
-#include "log/segment.h"
+#include "log/segment/segment.h"
 
 typedef struct pb_transaction_entry {
     int64_t producer_id;

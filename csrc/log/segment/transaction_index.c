@@ -1,7 +1,7 @@
 /*
  * The transaction index. Locks as said in transaction_index.h.
  */
-#include "log/transaction_index.h"
+#include "log/segment/transaction_index.h"
 
 #include <errno.h>
 #include <stdlib.h>

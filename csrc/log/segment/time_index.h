@@ -3,10 +3,10 @@
  * base, of the last record of the batch that carries it. Both grow from entry to entry. Format of Kafka's .timeindex
  * files.
  */
-#ifndef PB_LOG_TIME_INDEX_H
-#define PB_LOG_TIME_INDEX_H
+#ifndef PB_LOG_SEGMENT_TIME_INDEX_H
+#define PB_LOG_SEGMENT_TIME_INDEX_H
 
-#include "log/segment.h"
+#include "log/segment/segment.h"
 
 typedef struct pb_time_entry {
     int64_t timestamp_ms; /* -1: none */

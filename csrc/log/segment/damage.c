@@ -2,7 +2,7 @@
  * Damaged ranges and the files that keep what was cut; see damage.h. The files are made by the one thread that opens
  * the log. When the disk has no room for them the log is not opened, because cutting it would lose them.
  */
-#include "log/damage.h"
+#include "log/segment/damage.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "log/segment.h"
+#include "log/segment/segment.h"
 
 enum { KEPT_FILES_MAX = 100 };
 

@@ -1,7 +1,7 @@
 /*
  * Walking over batches in a file; see scan.h.
  */
-#include "log/scan.h"
+#include "log/segment/scan.h"
 
 #include <errno.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "base/assert.h"
 #include "base/kafka_error.h"
 #include "cpu/crc32c.h"
-#include "log/segment.h"
+#include "log/segment/segment.h"
 
 void pb_scan_init_segment(pb_scan *scan, pb_segment *segment, int file, int64_t limit, uint8_t *buffer, size_t capacity)
 {

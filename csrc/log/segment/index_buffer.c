@@ -1,7 +1,7 @@
 /*
  * Index entries in memory and in a file; see index_buffer.h for who may call what.
  */
-#include "log/index_buffer.h"
+#include "log/segment/index_buffer.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,11 +5,11 @@
  * CORRUPT_MESSAGE, and everything outside is served. Above it the log ends at the last good batch; what followed goes
  * into files beside the segment, named <its base offset>.log.damaged-<position>, which neither Kafka nor we look at.
  */
-#ifndef PB_LOG_DAMAGE_H
-#define PB_LOG_DAMAGE_H
+#ifndef PB_LOG_SEGMENT_DAMAGE_H
+#define PB_LOG_SEGMENT_DAMAGE_H
 
 #include "log/log.h"
-#include "log/scan.h"
+#include "log/segment/scan.h"
 
 /* One damaged range of a segment. */
 typedef struct pb_damage {

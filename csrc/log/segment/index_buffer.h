@@ -6,8 +6,8 @@
  * partition's lock, except for the file functions, which work on copies and on the flushed part. That part changes only
  * in open, truncate and repair, which have the log to themselves.
  */
-#ifndef PB_LOG_INDEX_BUFFER_H
-#define PB_LOG_INDEX_BUFFER_H
+#ifndef PB_LOG_SEGMENT_INDEX_BUFFER_H
+#define PB_LOG_SEGMENT_INDEX_BUFFER_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,14 +1,14 @@
 /*
  * Segments: names, files, references. Any thread that follows segment.h.
  */
-#include "log/segment.h"
+#include "log/segment/segment.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
-#include "log/time_index.h"
+#include "log/segment/time_index.h"
 #include "record/bytes.h"
 
 static const char *const KIND_SUFFIX[PB_FILE_KIND_COUNT] = {

@@ -2,8 +2,8 @@
  * Walking over the batches of a .log file: headers by buffered reads, CRCs in bounded memory whatever a batch's size.
  * One scan belongs to one thread; the file is not written below `limit` meanwhile.
  */
-#ifndef PB_LOG_SCAN_H
-#define PB_LOG_SCAN_H
+#ifndef PB_LOG_SEGMENT_SCAN_H
+#define PB_LOG_SEGMENT_SCAN_H
 
 #include "io/io.h"
 #include "record/batch.h"

@@ -1,7 +1,7 @@
 /*
  * The time index. Locks as said in time_index.h.
  */
-#include "log/time_index.h"
+#include "log/segment/time_index.h"
 
 #include <errno.h>
 

@@ -2,10 +2,10 @@
  * The offset index: entries of 8 bytes, big-endian: offset relative to the segment's base (of the last record of a
  * batch), position of that batch in the .log file. Format of Apache Kafka's .index files.
  */
-#ifndef PB_LOG_OFFSET_INDEX_H
-#define PB_LOG_OFFSET_INDEX_H
+#ifndef PB_LOG_SEGMENT_OFFSET_INDEX_H
+#define PB_LOG_SEGMENT_OFFSET_INDEX_H
 
-#include "log/segment.h"
+#include "log/segment/segment.h"
 
 /* Add an entry. [lock] */
 int pb_offset_index_push(pb_segment *segment, int64_t last_offset, int64_t position);

@@ -2,7 +2,7 @@
  * The offset index. Locks as said in offset_index.h; a file that cannot be read is an error, one that lies is rebuilt
  * at open.
  */
-#include "log/offset_index.h"
+#include "log/segment/offset_index.h"
 
 #include <errno.h>
 
