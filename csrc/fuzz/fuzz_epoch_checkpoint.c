@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
-#include "log/leader_epochs.h"
+#include "log/derived/leader_epochs.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

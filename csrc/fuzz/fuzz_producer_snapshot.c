@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 #include "cpu/crc32c.h"
-#include "log/producer_snapshot.h"
+#include "log/derived/producer_snapshot.h"
 #include "record/bytes.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -10,7 +10,7 @@
 
 #include "base/assert.h"
 #include "base/kafka_error.h"
-#include "log/producer_snapshot.h"
+#include "log/derived/producer_snapshot.h"
 #include "log/segment/offset_index.h"
 #include "log/segment/time_index.h"
 #include "log/segment/transaction_index.h"

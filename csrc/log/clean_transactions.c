@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "log/producer_state.h"
+#include "log/derived/producer_state.h"
 
 enum { FIRST_CAPACITY = 16 };
 

@@ -9,9 +9,9 @@
 
 #include "base/assert.h"
 #include "base/kafka_error.h"
+#include "log/derived/producer_snapshot.h"
 #include "log/hot.h"
 #include "log/mark.h"
-#include "log/producer_snapshot.h"
 #include "log/state.h"
 
 enum { FIRST_SEGMENT_CAPACITY = 2 };

@@ -242,9 +242,9 @@ void pb_log_start_epoch(pb_log *log, int32_t leader_epoch);
 void pb_log_end_epoch(pb_log *log);
 
 struct pb_verified_batch;
-/* Somebody else is to be asked whether a transactional batch may be appended (log/verifications.h). 0 with the guard
- * that it then needs, or with 0: it belongs to a transaction that is open here, and needs none; INVALID_PRODUCER_EPOCH
- * or -ENOMEM. [lock] */
+/* Somebody else is to be asked whether a transactional batch may be appended (log/derived/verifications.h). 0 with the
+ * guard that it then needs, or with 0: it belongs to a transaction that is open here, and needs none;
+ * INVALID_PRODUCER_EPOCH or -ENOMEM. [lock] */
 int pb_log_begin_verification(pb_log *log, const struct pb_verified_batch *batch, int64_t now_ms, int64_t *guard);
 /* Check sequence and epoch of the producer, give out offsets, set header fields, queue. [lock]
  * 0: queued; PB_LOG_DUPLICATE: not queued, results filled; else a Kafka code (OUT_OF_ORDER_SEQUENCE_NUMBER,

@@ -8,7 +8,7 @@
 
 #include "base/assert.h"
 #include "cpu/crc32c.h"
-#include "log/producer_snapshot.h"
+#include "log/derived/producer_snapshot.h"
 #include "log/state.h"
 #include "record/bytes.h"
 

@@ -13,8 +13,8 @@
 
 #include <stddef.h>
 
+#include "log/derived/producer_state.h"
 #include "log/log.h"
-#include "log/producer_state.h"
 
 enum { PB_MARK_BYTES = 42, PB_MARK_INDEXES = 3 };
 

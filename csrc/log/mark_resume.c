@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "log/derived/producer_snapshot.h"
 #include "log/mark.h"
-#include "log/producer_snapshot.h"
 #include "log/segment/offset_index.h"
 #include "log/segment/scan.h"
 #include "log/segment/time_index.h"

@@ -16,8 +16,8 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "log/derived/producer_snapshot.h"
 #include "log/mark.h"
-#include "log/producer_snapshot.h"
 #include "log/recovery.h"
 #include "log/recovery_state.h"
 #include "log/segment/scan.h"

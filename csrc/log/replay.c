@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "log/producer_snapshot.h"
+#include "log/derived/producer_snapshot.h"
 #include "log/recovery.h"
 #include "log/segment/offset_index.h"
 #include "log/segment/scan.h"

@@ -18,13 +18,13 @@
 #include <pthread.h>
 
 #include "log/clean.h"
+#include "log/derived/leader_epochs.h"
+#include "log/derived/producer_state.h"
+#include "log/derived/verifications.h"
 #include "log/engine.h"
 #include "log/hot.h"
-#include "log/leader_epochs.h"
 #include "log/log.h"
-#include "log/producer_state.h"
 #include "log/segment/segment.h"
-#include "log/verifications.h"
 
 enum {
     PB_WRITE_HINTS = 8,

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "log/producer_snapshot.h"
+#include "log/derived/producer_snapshot.h"
 #include "log/state.h"
 
 enum {

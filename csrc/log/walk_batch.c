@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 #include "base/histogram.h"
-#include "log/producer_state.h"
+#include "log/derived/producer_state.h"
 #include "log/walk_state.h"
 #include "record/bytes.h"
 #include "record/record.h"

@@ -1,7 +1,7 @@
 /* Cases of log/: appends, reads, look-ups, producers' state. Owns a log in a directory of its own; see cases.h. */
 #include <string.h>
 
-#include "log/producer_state.h"
+#include "log/derived/producer_state.h"
 #include "log/tail_ring.h"
 #include "perf/cases.h"
 #include "perf/perf_fixture.h"

@@ -18,8 +18,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "log/derived/verifications.h"
 #include "log/log.h"
-#include "log/verifications.h"
 #include "net/reactor.h"
 #include "record/validate.h"
 
@@ -317,7 +317,8 @@ void pb_partition_forget(pb_partition_waiter *waiter);
 /* Rules as of now, copied. 0 or what a client is told. */
 int pb_partition_admit(pb_partition *partition, pb_partition_rules *rules, int32_t *leader_epoch);
 /* A client wants to append this transactional batch. 0 with the guard that it needs once the transaction coordinator
- * has vouched for it (log/verifications.h), or with 0: there is nothing to ask; else what the client is told. */
+ * has vouched for it (log/derived/verifications.h), or with 0: there is nothing to ask; else what the client is told.
+ */
 int pb_partition_begin_verification(pb_partition *partition, const pb_verified_batch *batch, int64_t now_ms,
                                     int64_t *guard);
 /* Queue a validated batch. 0: queued, `done` will come; PB_LOG_DUPLICATE or a code: it will not. `must_pump`: this

@@ -1,6 +1,6 @@
 /* Searches in indexes, and the texts and bytes of the small derived files, damaged ones included. */
-#include "log/leader_epochs.h"
-#include "log/producer_snapshot.h"
+#include "log/derived/leader_epochs.h"
+#include "log/derived/producer_snapshot.h"
 #include "log/segment/index_buffer.h"
 #include "tests/log/log_fixture.h"
 

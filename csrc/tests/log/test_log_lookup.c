@@ -1,6 +1,6 @@
 /* Looking things up: times, epochs, transactions, and what Kafka's files hold byte for byte. */
 #include "base/kafka_error.h"
-#include "log/producer_snapshot.h"
+#include "log/derived/producer_snapshot.h"
 #include "tests/log/log_fixture.h"
 
 TEST(times_are_found_in_every_segment)

@@ -1,6 +1,6 @@
 /* Opening after every kind of stop: what is found, cut, built again and reported. */
 #include "base/kafka_error.h"
-#include "log/producer_snapshot.h"
+#include "log/derived/producer_snapshot.h"
 #include "log/recovery.h"
 #include "log/segment/transaction_index.h"
 #include "tests/log/log_fixture.h"

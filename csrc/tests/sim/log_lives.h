@@ -23,9 +23,9 @@
 
 #include "io/sim/sim.h"
 #include "log/clean.h"
+#include "log/derived/producer_state.h"
 #include "log/hot.h"
 #include "log/mark.h"
-#include "log/producer_state.h"
 #include "log/ring_replay.h"
 #include "log/segment/transaction_index.h"
 #include "tests/log/log_fixture.h"

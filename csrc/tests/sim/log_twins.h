@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "log/leader_epochs.h"
-#include "log/producer_snapshot.h"
+#include "log/derived/leader_epochs.h"
+#include "log/derived/producer_snapshot.h"
 #include "log/segment/transaction_index.h"
 #include "log/state.h"
 #include "tests/check.h"

@@ -1,7 +1,7 @@
 /*
  * A hash map by producer id. Guarded by the partition's lock; only memory can fail.
  */
-#include "log/verifications.h"
+#include "log/derived/verifications.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,8 +7,8 @@
  * back. A verdict that comes late lets nothing into a transaction that has ended. The entry of a producer stays here
  * until it has written or expires, so that a later batch does not go before an earlier one that was refused.
  */
-#ifndef PB_LOG_VERIFICATIONS_H
-#define PB_LOG_VERIFICATIONS_H
+#ifndef PB_LOG_DERIVED_VERIFICATIONS_H
+#define PB_LOG_DERIVED_VERIFICATIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /*
  * The leader epoch cache and its checkpoint's text. See leader_epochs.h for locks and errors.
  */
-#include "log/leader_epochs.h"
+#include "log/derived/leader_epochs.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -2,7 +2,7 @@
  * The transaction marker in a control batch (KIP-98): key = version int16, type int16 (0 abort, 1 commit);
  * value = version int16, coordinator epoch int32. No state; any thread.
  */
-#include "log/producer_state.h"
+#include "log/derived/producer_state.h"
 #include "record/bytes.h"
 #include "record/record.h"
 

@@ -1,7 +1,7 @@
 /*
  * Producer snapshot files. A file that does not hold together is reported as damaged and never half loaded.
  */
-#include "log/producer_snapshot.h"
+#include "log/derived/producer_snapshot.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
  * in the file leader-epoch-checkpoint (text: version 0, a count, then "epoch start-offset" lines). [lock], but for the
  * text functions, which work on copies.
  */
-#ifndef PB_LOG_LEADER_EPOCHS_H
-#define PB_LOG_LEADER_EPOCHS_H
+#ifndef PB_LOG_DERIVED_LEADER_EPOCHS_H
+#define PB_LOG_DERIVED_LEADER_EPOCHS_H
 
 #include <stdbool.h>
 #include <stddef.h>

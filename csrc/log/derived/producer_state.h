@@ -26,8 +26,8 @@
  *
  * since from version 2 on (KIP-890) the coordinator ends each transaction at an epoch of its own, while there is one.
  */
-#ifndef PB_LOG_PRODUCER_STATE_H
-#define PB_LOG_PRODUCER_STATE_H
+#ifndef PB_LOG_DERIVED_PRODUCER_STATE_H
+#define PB_LOG_DERIVED_PRODUCER_STATE_H
 
 #include <stdbool.h>
 #include <stddef.h>

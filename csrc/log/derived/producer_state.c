@@ -1,7 +1,7 @@
 /*
  * The producer state map. Guarded by the partition's lock; only memory can fail.
  */
-#include "log/producer_state.h"
+#include "log/derived/producer_state.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,13 +4,13 @@
  * per producer. These are id int64, epoch int16, last sequence int32, last offset int64, offset delta int32, timestamp
  * int64, coordinator epoch int32, current transaction's first offset int64.
  */
-#ifndef PB_LOG_PRODUCER_SNAPSHOT_H
-#define PB_LOG_PRODUCER_SNAPSHOT_H
+#ifndef PB_LOG_DERIVED_PRODUCER_SNAPSHOT_H
+#define PB_LOG_DERIVED_PRODUCER_SNAPSHOT_H
 
 #include <stddef.h>
 
 #include "io/io.h"
-#include "log/producer_state.h"
+#include "log/derived/producer_state.h"
 
 /* The snapshot's bytes; allocates (free()); NULL without memory. [lock] */
 uint8_t *pb_producer_snapshot_format(const pb_producers *producers, size_t *length);
