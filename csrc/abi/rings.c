@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "abi/convert.h"
-#include "log/ring_replay.h"
+#include "log/engine/ring_replay.h"
 
 _Static_assert(PB_RING_UUID_BYTES == PB_UUID_BYTES && PB_BOOT_ID_BYTES == PB_UUID_BYTES &&
                    sizeof((pb_ring_file){0}.topic) == PB_RING_TOPIC_BYTES,

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "log/ring_header.h"
+#include "log/engine/ring_header.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

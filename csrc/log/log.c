@@ -10,7 +10,7 @@
 #include "base/assert.h"
 #include "base/kafka_error.h"
 #include "log/derived/producer_snapshot.h"
-#include "log/hot.h"
+#include "log/engine/hot.h"
 #include "log/mark.h"
 #include "log/state.h"
 

@@ -60,7 +60,7 @@ typedef struct pb_log_options {
     int64_t log_start_offset;                     /* from log-start-offset-checkpoint; -1 when unknown */
     int32_t leader_epoch;                         /* in which a new log is about to be led; -1: none */
     int64_t gap_offset;                           /* see pb_partition_options in pybroker.h; -1 when unknown */
-    pb_ring_pool *rings;                          /* the log may become hot, see log/hot.h; NULL: it is paced */
+    pb_ring_pool *rings;                          /* the log may become hot, see log/engine/hot.h; NULL: it is paced */
     const struct pb_ring_identity *ring_identity; /* with rings */
 } pb_log_options;
 
@@ -416,7 +416,7 @@ int pb_log_relocate(pb_log *log, const pb_log_guard *guard, const char *director
 void pb_log_go_back(pb_log *log, const pb_log_guard *guard);
 void pb_log_release(pb_log *log, const pb_log_guard *guard);
 bool pb_log_has_queued(const pb_log *log); /* [lock] */
-/* ---- hot logs: see log/hot.h ---- */
+/* ---- hot logs: see log/engine/hot.h ---- */
 bool pb_log_is_hot(const pb_log *log); /* [lock] or [writer] */
 /* How long the writer of a hot log waits though there is room; 0: it does not. [writer] */
 int64_t pb_log_pause_ns(const pb_log *log);

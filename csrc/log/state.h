@@ -21,8 +21,8 @@
 #include "log/derived/leader_epochs.h"
 #include "log/derived/producer_state.h"
 #include "log/derived/verifications.h"
-#include "log/engine.h"
-#include "log/hot.h"
+#include "log/engine/engine.h"
+#include "log/engine/hot.h"
 #include "log/log.h"
 #include "log/segment/segment.h"
 
@@ -257,8 +257,8 @@ int pb_log_check_topic_id(pb_log *log, const uint8_t *topic_id, pb_failure *fail
  * 0 or -errno. */
 int pb_log_load_cut_note(pb_log *log);
 int pb_log_note_cut(pb_log *log, const pb_log_guard *guard, int64_t offset);
-/* The note of a hot log's ring, see log/ring_note.c. It is there only while the ring is sealed, and whenever the ring
- * has bytes that the file has not. 0 or -errno. */
+/* The note of a hot log's ring, see log/engine/ring_note.c. It is there only while the ring is sealed, and whenever the
+ * ring has bytes that the file has not. 0 or -errno. */
 int pb_log_note_ring(pb_log *log, const pb_tail_ring *ring);
 int pb_log_forget_ring_note(pb_log *log);
 /* Everything on disk that open needs: segments, start and ends, epochs, producers. */

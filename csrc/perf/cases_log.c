@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "log/derived/producer_state.h"
-#include "log/tail_ring.h"
+#include "log/engine/tail_ring.h"
 #include "perf/cases.h"
 #include "perf/perf_fixture.h"
 #include "record/batch.h"

@@ -9,7 +9,7 @@
 
 #include "base/histogram.h"
 #include "log/clean_throttle.h"
-#include "log/tail_ring.h"
+#include "log/engine/tail_ring.h"
 #include "net/connection.h"
 #include "record/recompress.h"
 #include "replica/fetch_session.h"

@@ -6,8 +6,8 @@
  */
 #include <errno.h>
 
+#include "log/engine/tail.h"
 #include "log/segment/segment.h"
-#include "log/tail.h"
 #include "server/fetch.h"
 #include "wire/generated/kafka_errors.h"
 

@@ -8,8 +8,8 @@
  */
 #include <errno.h>
 
+#include "log/engine/tail.h"
 #include "log/segment/segment.h"
-#include "log/tail.h"
 #include "record/batch.h"
 #include "record/bytes.h"
 #include "server/fetch.h"

@@ -9,8 +9,8 @@
 
 #include "base/assert.h"
 #include "io/descriptors.h"
+#include "log/engine/tail_ring.h"
 #include "log/state.h"
-#include "log/tail_ring.h"
 
 enum {
     SMALL_FILE_MAX_BYTES = 64 << 20,

@@ -14,11 +14,11 @@
 #include <stdint.h>
 
 #include "io/io.h"
+#include "log/engine/tail.h"
 #include "log/history.h"
 #include "log/log.h"
 #include "log/segment/damage.h"
 #include "log/segment/index_buffer.h"
-#include "log/tail.h"
 
 enum {
     PB_OFFSET_INDEX_ENTRY_BYTES = 8,

@@ -6,7 +6,7 @@
 #include <fcntl.h>
 
 #include "io/linux/posix.h"
-#include "log/hot.h"
+#include "log/engine/hot.h"
 #include "log/segment/segment.h"
 #include "log/state.h"
 #include "record/batch.h"

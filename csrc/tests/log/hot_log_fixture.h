@@ -2,7 +2,7 @@
 #ifndef PB_TESTS_LOG_HOT_LOG_FIXTURE_H
 #define PB_TESTS_LOG_HOT_LOG_FIXTURE_H
 
-#include "log/tail_ring.h"
+#include "log/engine/tail_ring.h"
 #include "tests/log/log_fixture.h"
 
 enum { RING_BYTES = 64 << 10, MOST_BATCHES = 4096 };

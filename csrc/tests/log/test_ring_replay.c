@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "io/sim/sim.h"
-#include "log/ring_replay.h"
+#include "log/engine/ring_replay.h"
 #include "tests/check.h"
 
 enum { RING_BYTES = 4 * PB_DIRECT_BLOCK_BYTES, START = 5000 };

@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "log/ring_header.h"
-#include "log/tail_ring.h"
+#include "log/engine/ring_header.h"
+#include "log/engine/tail_ring.h"
 #include "tests/check.h"
 
 enum { RING_BYTES = 16 * PB_DIRECT_BLOCK_BYTES };

@@ -1,8 +1,8 @@
 /* A ring's header as bytes: made by the pool, checked by the replay. Plain functions, any thread. */
-#ifndef PB_LOG_RING_HEADER_H
-#define PB_LOG_RING_HEADER_H
+#ifndef PB_LOG_ENGINE_RING_HEADER_H
+#define PB_LOG_ENGINE_RING_HEADER_H
 
-#include "log/tail_ring.h"
+#include "log/engine/tail_ring.h"
 
 /* Replay's knowledge of a ring whose header is good. */
 typedef struct pb_ring_content {

@@ -4,7 +4,7 @@
  * memory is short, and until then consumers that lag find them. Pacing runs on a background thread and may wait for the
  * disk.
  */
-#include "log/engine.h"
+#include "log/engine/engine.h"
 
 #include <stddef.h>
 #include <string.h>

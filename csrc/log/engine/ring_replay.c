@@ -5,7 +5,7 @@
  * sectors of the ring's own bytes, with zeros behind the last. So each sector from the ring's start on has the ring's
  * bytes and then zeros. A sector that was never written has none of the former, or lies behind the file's end.
  */
-#include "log/ring_replay.h"
+#include "log/engine/ring_replay.h"
 
 #include <errno.h>
 #include <stdlib.h>

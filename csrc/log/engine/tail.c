@@ -2,7 +2,7 @@
  * Reading the tail of a segment. The copy may race with its own overwriting, on purpose: it counts only when the ring
  * says afterwards that it has kept those bytes all the time. See tail.h.
  */
-#include "log/tail.h"
+#include "log/engine/tail.h"
 
 #include <string.h>
 

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "log/hot.h"
+#include "log/engine/hot.h"
 #include "log/state.h"
 
 enum { NOTE_VERSION = 0, NOTE_BYTES = 512 };

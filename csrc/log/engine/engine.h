@@ -4,8 +4,8 @@
  * The write path asks the table for the size of a write, and background work lets the engine pace what is dirty. All
  * engines keep one contract: what pb_log_write_end was told has been written survives the end of the process.
  */
-#ifndef PB_LOG_ENGINE_H
-#define PB_LOG_ENGINE_H
+#ifndef PB_LOG_ENGINE_ENGINE_H
+#define PB_LOG_ENGINE_ENGINE_H
 
 #include <stdint.h>
 

@@ -21,11 +21,11 @@
  * A flush that fails leaves the log failed. The bytes that the ring has and the file has not are safe until the machine
  * stops, and are written when the log is opened again.
  */
-#ifndef PB_LOG_HOT_H
-#define PB_LOG_HOT_H
+#ifndef PB_LOG_ENGINE_HOT_H
+#define PB_LOG_ENGINE_HOT_H
 
+#include "log/engine/tail_ring.h"
 #include "log/log.h"
-#include "log/tail_ring.h"
 
 #define PB_LARGE_ROUND_BYTES (128 << 10) /* durable flushes of so many bytes, on average, are large, */
 #define PB_HUGE_ROUND_BYTES (384 << 10)  /* and of so many go faster without zeros */

@@ -19,8 +19,8 @@
  * not in its file. So a header that is changed half way says nothing, and loses nothing. Between two begins only
  * `start` and `end` change, each by one atomic store after what it speaks of was done.
  */
-#ifndef PB_LOG_TAIL_RING_H
-#define PB_LOG_TAIL_RING_H
+#ifndef PB_LOG_ENGINE_TAIL_RING_H
+#define PB_LOG_ENGINE_TAIL_RING_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "log/ring_header.h"
-#include "log/tail_ring.h"
+#include "log/engine/ring_header.h"
+#include "log/engine/tail_ring.h"
 
 /* A kill is as a signal: it finds all stores that come before some place in the program, and none behind it. Only the
  * compiler could change their order. */

@@ -2,10 +2,10 @@
  * Writes the bytes that an ended process left in a tail ring into the segment's file. One thread that has ring and log
  * to itself: before the log is opened. Blocking.
  */
-#ifndef PB_LOG_RING_REPLAY_H
-#define PB_LOG_RING_REPLAY_H
+#ifndef PB_LOG_ENGINE_RING_REPLAY_H
+#define PB_LOG_ENGINE_RING_REPLAY_H
 
-#include "log/ring_header.h"
+#include "log/engine/ring_header.h"
 
 /* Reads the facts that a ring's file tells about itself. As pb_ring_header_parse, or another -errno. */
 int pb_ring_inspect(pb_io *io, const char *path, pb_ring_content *out, pb_failure *failure);

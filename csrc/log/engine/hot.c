@@ -2,7 +2,7 @@
  * Hot logs: the ring's way into the file, and the ways into and out of being hot. See hot.h for the states. Blocking
  * calls of background threads, but for those that a writer makes on its reactor.
  */
-#include "log/hot.h"
+#include "log/engine/hot.h"
 
 #include <errno.h>
 #include <stdlib.h>

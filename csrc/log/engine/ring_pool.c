@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "log/ring_replay.h"
+#include "log/engine/ring_replay.h"
 
 /* A log dir whose logs may have rings. */
 typedef struct known_log_dir {

@@ -5,8 +5,8 @@
  * without a lock and look afterwards whether what they copied was there all the time. So no reader ever makes a
  * producer wait. The memory stays mapped as long as the broker has segments.
  */
-#ifndef PB_LOG_TAIL_H
-#define PB_LOG_TAIL_H
+#ifndef PB_LOG_ENGINE_TAIL_H
+#define PB_LOG_ENGINE_TAIL_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -2,7 +2,7 @@
  * Zeros ahead of a hot log with durable acks, so that a round of them finds blocks that were written before, and the
  * file system has nothing to write besides. See hot.h; a background thread writes them, beside flushes further down.
  */
-#include "log/hot.h"
+#include "log/engine/hot.h"
 
 #include <errno.h>
 

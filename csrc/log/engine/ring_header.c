@@ -1,6 +1,6 @@
 /* Making and reading the headers of tail rings. The bytes read may be anything: nothing in them is believed unchecked.
  * */
-#include "log/ring_header.h"
+#include "log/engine/ring_header.h"
 
 #include <errno.h>
 #include <stddef.h>
