@@ -10,7 +10,7 @@
 #ifndef PB_SERVER_COLD_READS_H
 #define PB_SERVER_COLD_READS_H
 
-#include "log/history.h"
+#include "log/read/history.h"
 #include "replica/partition.h"
 #include "server/crew.h"
 

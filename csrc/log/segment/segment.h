@@ -15,8 +15,8 @@
 
 #include "io/io.h"
 #include "log/engine/tail.h"
-#include "log/history.h"
 #include "log/log.h"
+#include "log/read/history.h"
 #include "log/segment/damage.h"
 #include "log/segment/index_buffer.h"
 

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "log/history.h"
+#include "log/read/history.h"
 #include "log/segment/segment.h"
 #include "tests/log/log_fixture.h"
 

@@ -1,5 +1,5 @@
 /* Memory for pieces of history; see piece_buffers.h. */
-#include "log/piece_buffers.h"
+#include "log/read/piece_buffers.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -11,8 +11,8 @@
  * A piece belongs to the segment object, not to a name. The bytes of a file below its settled end do not change under
  * an object. A log that is cut or compacted goes on with another object, so nothing here ever has to be corrected.
  */
-#ifndef PB_LOG_HISTORY_H
-#define PB_LOG_HISTORY_H
+#ifndef PB_LOG_READ_HISTORY_H
+#define PB_LOG_READ_HISTORY_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 #include "io/io.h"
-#include "log/piece_buffers.h"
+#include "log/read/piece_buffers.h"
 
 typedef struct pb_segment pb_segment;
 typedef struct pb_history pb_history;

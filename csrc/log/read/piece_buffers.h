@@ -5,8 +5,8 @@
  *
  * Guarded by the history's lock, but for what is said to need none.
  */
-#ifndef PB_LOG_PIECE_BUFFERS_H
-#define PB_LOG_PIECE_BUFFERS_H
+#ifndef PB_LOG_READ_PIECE_BUFFERS_H
+#define PB_LOG_READ_PIECE_BUFFERS_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* History in memory; see history.h. */
-#include "log/history.h"
+#include "log/read/history.h"
 
 #include <errno.h>
 #include <stdlib.h>
