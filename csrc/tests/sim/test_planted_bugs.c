@@ -47,7 +47,7 @@ static int buggy_producers(pb_log *log, const pb_log_guard *guard, int64_t end_o
 
 #define pb_io_sync(io, file) (bug == DATA_NOT_SYNCED ? 0 : pb_io_sync(io, file))
 #define directory_sync(io, path) wall_ms(io) < 0 || bug == NAMES_NOT_SYNCED ? 0 : (io)->ops->directory_sync(io, path)
-#include "log/sync.c" // NOLINT(bugprone-suspicious-include): it is meant
+#include "log/write/sync.c" // NOLINT(bugprone-suspicious-include): it is meant
 #undef pb_io_sync
 #undef directory_sync
 
