@@ -7,7 +7,7 @@
 #include "abi/convert.h"
 #include "abi/following.h"
 #include "log/engine/tail.h"
-#include "log/mark.h"
+#include "log/recover/mark.h"
 #include "server/local_append.h"
 #include "server/pacing.h"
 #include "wire/generated/kafka_errors.h"

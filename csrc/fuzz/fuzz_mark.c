@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 #include "cpu/crc32c.h"
-#include "log/mark.h"
+#include "log/recover/mark.h"
 #include "record/bytes.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

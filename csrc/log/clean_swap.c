@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "log/mark.h"
+#include "log/recover/mark.h"
 
 enum { TOKEN_WAIT_NS = 10 * 1000 * 1000, TOKEN_TRIES = 6000 };
 

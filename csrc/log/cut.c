@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "log/mark.h"
-#include "log/recovery.h"
+#include "log/recover/mark.h"
+#include "log/recover/recovery.h"
 #include "log/segment/offset_index.h"
 #include "log/segment/scan.h"
 #include "log/segment/time_index.h"

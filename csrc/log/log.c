@@ -11,7 +11,7 @@
 #include "base/kafka_error.h"
 #include "log/derived/producer_snapshot.h"
 #include "log/engine/hot.h"
-#include "log/mark.h"
+#include "log/recover/mark.h"
 #include "log/state.h"
 
 enum { FIRST_SEGMENT_CAPACITY = 2 };

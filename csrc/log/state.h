@@ -125,7 +125,7 @@ struct pb_log {
     pb_link rolls;           /* pb_roll: queued */
     pb_link snapshots_due;   /* pb_roll: done, snapshot not yet in its file */
     int64_t snapshot_offset; /* the newest snapshot taken, in a file or on one of the lists; -1: none */
-    int64_t marked_offset;   /* of the mark in the directory, see log/mark.h; -1: there is none */
+    int64_t marked_offset;   /* of the mark in the directory, see log/recover/mark.h; -1: there is none */
     int64_t marked_base;     /* of the segment it lies in */
     int64_t next_expiry_ms;
     int64_t paced_base;     /* the active segment at the last pacing, */

@@ -1,5 +1,5 @@
 /* Syncs that fail, and openings that are stopped half way: nothing is trusted afterwards that the disk may not have. */
-#include "log/recovery.h"
+#include "log/recover/recovery.h"
 #include "log/segment/transaction_index.h"
 #include "tests/log/log_fixture.h"
 

@@ -1,5 +1,5 @@
 /* Full disks: a log opens, is read, is cut, gives up segments and is closed without room for anything new. */
-#include "log/recovery.h"
+#include "log/recover/recovery.h"
 #include "log/segment/transaction_index.h"
 #include "tests/log/hot_log_fixture.h"
 

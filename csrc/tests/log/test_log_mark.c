@@ -1,6 +1,6 @@
 /* Recovery from a mark finds what recovery from the segment's start finds; a mark that does not fit is passed over. */
 #include "log/derived/producer_snapshot.h"
-#include "log/mark.h"
+#include "log/recover/mark.h"
 #include "tests/log/log_fixture.h"
 
 enum { FILLED = 120, BEHIND = 30 };

@@ -1,8 +1,8 @@
 /* What happens to a log after a mark, and to its derived files, does not outlive what it was derived from. */
 #include <fcntl.h>
 
-#include "log/mark.h"
-#include "log/recovery.h"
+#include "log/recover/mark.h"
+#include "log/recover/recovery.h"
 #include "log/scrub.h"
 #include "tests/log/log_fixture.h"
 

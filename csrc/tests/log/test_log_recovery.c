@@ -1,7 +1,7 @@
 /* Opening after every kind of stop: what is found, cut, built again and reported. */
 #include "base/kafka_error.h"
 #include "log/derived/producer_snapshot.h"
-#include "log/recovery.h"
+#include "log/recover/recovery.h"
 #include "log/segment/transaction_index.h"
 #include "tests/log/log_fixture.h"
 

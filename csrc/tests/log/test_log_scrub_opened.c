@@ -1,6 +1,6 @@
 /* What a start trusts of the active segment is checked soon after it: every flipped bit is found there too. */
 #include "base/kafka_error.h"
-#include "log/mark.h"
+#include "log/recover/mark.h"
 #include "log/scrub.h"
 #include "tests/log/log_fixture.h"
 

@@ -26,7 +26,7 @@
 #include "log/derived/producer_state.h"
 #include "log/engine/hot.h"
 #include "log/engine/ring_replay.h"
-#include "log/mark.h"
+#include "log/recover/mark.h"
 #include "log/segment/transaction_index.h"
 #include "tests/log/log_fixture.h"
 #include "tests/sim/log_twins.h"

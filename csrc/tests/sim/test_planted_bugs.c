@@ -3,7 +3,7 @@
  * bugs that can be switched on, and each bug has to make a run fail within a few seeds, while without one they pass. A
  * run ends its process when it fails, so each has a child of its own.
  */
-#include "log/recovery.h"
+#include "log/recover/recovery.h"
 #include "log/segment/scan.h"
 
 enum bug {
@@ -28,7 +28,7 @@ static int buggy_crc(pb_scan *scan, int64_t position, const pb_batch_header *hea
     return rc;
 }
 #define pb_scan_crc buggy_crc
-#include "log/replay.c" // NOLINT(bugprone-suspicious-include): it is meant
+#include "log/recover/replay.c" // NOLINT(bugprone-suspicious-include): it is meant
 #undef pb_scan_crc
 
 static int buggy_producers(pb_log *log, const pb_log_guard *guard, int64_t end_offset, pb_failure *failure)
@@ -38,9 +38,9 @@ static int buggy_producers(pb_log *log, const pb_log_guard *guard, int64_t end_o
 #define pb_replay_producers buggy_producers
 #define file_truncate(io, file, size) file_truncate(io, file, (size) + (bug == CUT_TOO_LATE ? 70 : 0))
 #define pb_segment_sync(segment, file) (bug == CUT_NOT_SYNCED ? 0 : pb_segment_sync(segment, file))
-#include "log/recovery.c"      // NOLINT(bugprone-suspicious-include): it is meant
-#include "log/recovery_cut.c"  // NOLINT(bugprone-suspicious-include): it is meant
-#include "log/recovery_scan.c" // NOLINT(bugprone-suspicious-include): it is meant
+#include "log/recover/cut.c"      // NOLINT(bugprone-suspicious-include): it is meant
+#include "log/recover/recovery.c" // NOLINT(bugprone-suspicious-include): it is meant
+#include "log/recover/scan.c"     // NOLINT(bugprone-suspicious-include): it is meant
 #undef pb_replay_producers
 #undef file_truncate
 #undef pb_segment_sync
@@ -52,7 +52,7 @@ static int buggy_producers(pb_log *log, const pb_log_guard *guard, int64_t end_o
 #undef directory_sync
 
 #define pb_log_unlink_file(log, name) (bug == MARK_KEPT ? -ENOENT : pb_log_unlink_file(log, name))
-#include "log/mark.c" // NOLINT(bugprone-suspicious-include): it is meant
+#include "log/recover/mark.c" // NOLINT(bugprone-suspicious-include): it is meant
 #undef pb_log_unlink_file
 
 #include "tests/sim/log_lives.h"

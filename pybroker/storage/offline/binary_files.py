@@ -2,7 +2,7 @@
 nothing.
 
 Formats: big-endian; Apache Kafka's, as csrc/log/{offset_index,time_index,transaction_index,producer_snapshot}.h tell,
-and that of csrc/log/mark.h.
+and that of csrc/log/recover/mark.h.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "log/recovery.h"
+#include "log/recover/recovery.h"
 #include "log/segment/scan.h"
 
 typedef enum name_state { NAME_PLAIN, NAME_DELETED, NAME_CLEANED, NAME_SWAP, NAME_GONE } name_state;

@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "log/mark.h"
-#include "log/recovery.h"
+#include "log/recover/mark.h"
+#include "log/recover/recovery.h"
 #include "log/scrub.h"
 #include "log/segment/scan.h"
 #include "log/state.h"

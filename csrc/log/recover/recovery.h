@@ -2,8 +2,8 @@
  * Shared by the parts of opening a log: recovery.c and recovery_*.c (the steps), directory.c (names), replay.c
  * (batches).
  */
-#ifndef PB_LOG_RECOVERY_H
-#define PB_LOG_RECOVERY_H
+#ifndef PB_LOG_RECOVER_RECOVERY_H
+#define PB_LOG_RECOVER_RECOVERY_H
 
 #include "log/state.h"
 

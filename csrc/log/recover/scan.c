@@ -1,11 +1,11 @@
 /*
- * Reading one segment's batches at open, past damage where what follows was durable; see recovery_state.h. One thread
+ * Reading one segment's batches at open, past damage where what follows was durable; see state.h. One thread
  * that has the log to itself.
  */
-#include "log/recovery.h"
-#include "log/recovery_state.h"
-#include "log/segment/offset_index.h"
 #include "log/segment/scan.h"
+#include "log/recover/recovery.h"
+#include "log/recover/state.h"
+#include "log/segment/offset_index.h"
 
 static pb_replay replay_of(pb_recovery *r, pb_segment *segment, int flags)
 {

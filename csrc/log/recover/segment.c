@@ -1,12 +1,12 @@
 /*
  * One segment's files, as recovery needs them: its .log opened and closed, its indexes loaded, written and forgotten;
- * see recovery_state.h. One thread that has the log to itself.
+ * see state.h. One thread that has the log to itself.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "base/assert.h"
-#include "log/recovery_state.h"
+#include "log/recover/state.h"
 #include "log/segment/offset_index.h"
 #include "log/segment/time_index.h"
 #include "log/segment/transaction_index.h"

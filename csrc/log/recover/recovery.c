@@ -1,5 +1,5 @@
 /*
- * Opening what lies in a log's directory, step by step; recovery_state.h has the parts. One thread that has the log to
+ * Opening what lies in a log's directory, step by step; state.h has the parts. One thread that has the log to
  * itself.
  *
  * After a clean stop the files are trusted: sizes and the last index entries are looked at, and only what lies behind
@@ -17,9 +17,9 @@
 
 #include "base/assert.h"
 #include "log/derived/producer_snapshot.h"
-#include "log/mark.h"
-#include "log/recovery.h"
-#include "log/recovery_state.h"
+#include "log/recover/mark.h"
+#include "log/recover/recovery.h"
+#include "log/recover/state.h"
 #include "log/segment/scan.h"
 
 static const char EPOCH_CHECKPOINT[] = PB_EPOCH_CHECKPOINT;

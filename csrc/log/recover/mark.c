@@ -1,7 +1,7 @@
 /*
  * Setting marks; see mark.h. A mark is written last, when all that it speaks of is synced.
  */
-#include "log/mark.h"
+#include "log/recover/mark.h"
 
 #include <errno.h>
 #include <stdlib.h>

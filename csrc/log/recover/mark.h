@@ -8,8 +8,8 @@
  * entries below it. Apache Kafka passes over it. Changes that Apache Kafka makes to such a log are noticed, because a
  * mark counts only with its snapshot, which Apache Kafka removes, and with the batches before it unchanged.
  */
-#ifndef PB_LOG_MARK_H
-#define PB_LOG_MARK_H
+#ifndef PB_LOG_RECOVER_MARK_H
+#define PB_LOG_RECOVER_MARK_H
 
 #include <stddef.h>
 

@@ -8,7 +8,7 @@
 
 #include "base/assert.h"
 #include "log/derived/producer_snapshot.h"
-#include "log/recovery.h"
+#include "log/recover/recovery.h"
 #include "log/segment/offset_index.h"
 #include "log/segment/scan.h"
 #include "log/segment/time_index.h"

@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 #include "log/derived/producer_snapshot.h"
-#include "log/mark.h"
+#include "log/recover/mark.h"
 #include "log/segment/offset_index.h"
 #include "log/segment/scan.h"
 #include "log/segment/time_index.h"

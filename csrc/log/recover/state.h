@@ -1,13 +1,13 @@
 /*
- * The inside of recovery, shared by its files and by nobody else. recovery.c has the order, recovery_scan.c reads one
- * segment, recovery_cut.c takes off what is no part of the log, and recovery_segment.c has one segment's files. Each
+ * The inside of recovery, shared by its files and by nobody else. recovery.c has the order, scan.c reads one
+ * segment, cut.c takes off what is no part of the log, and segment.c has one segment's files. Each
  * calls only those behind it. One thread that has the log to itself. After a failure, which is in `failure` unless said
  * otherwise, the log can only be closed.
  */
-#ifndef PB_LOG_RECOVERY_STATE_H
-#define PB_LOG_RECOVERY_STATE_H
+#ifndef PB_LOG_RECOVER_STATE_H
+#define PB_LOG_RECOVER_STATE_H
 
-#include "log/mark.h"
+#include "log/recover/mark.h"
 #include "log/state.h"
 
 /* One opening of a log. Owner: pb_log_recover, which has it on its stack. */

@@ -1,8 +1,8 @@
 /*
- * Taking off the end of a log what is no part of it; see recovery_state.h. One thread that has the log to itself. Bytes
+ * Taking off the end of a log what is no part of it; see state.h. One thread that has the log to itself. Bytes
  * that have to be kept lie in files of other names before they go.
  */
-#include "log/recovery_state.h"
+#include "log/recover/state.h"
 #include "log/segment/scan.h"
 
 /* Surveys the bytes that a cut takes away: whether they have to be kept, and the report's words for them. */
