@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "abi/convert.h"
-#include "log/scrub.h"
+#include "log/change/scrub.h"
 
 _Static_assert(PB_SCRUB_KIND_BATCHES == (int)PB_SCRUB_BATCHES, "the boundary's kinds are the log's");
 _Static_assert(PB_SCRUB_KIND_TRANSACTION_INDEX == (int)PB_SCRUB_TRANSACTION_INDEX,

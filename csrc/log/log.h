@@ -400,7 +400,7 @@ int pb_log_restart(pb_log *log, const pb_log_guard *guard, int64_t base_offset, 
  * segment's is too short it is 0, with a text in `failure` the first time: see pb_log_note_short_file. Blocking. */
 int pb_log_check_files(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 /*
- * A log moves to a directory that has copies of its files, see log/move.c. Blocking.
+ * A log moves to a directory that has copies of its files, see log/change/move.c. Blocking.
  * hold: take both tokens and bring what is derived into its files; appends queue up from then on. -EBUSY: later. Not
  * during a repair; a log that waits for one may move.
  * relocate, holding: the files in `directory` are the log from now on, all of them synced. `truncation_count` was the

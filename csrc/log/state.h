@@ -253,8 +253,8 @@ int pb_log_unlink_file(pb_log *log, const char *name);
 int pb_log_parent(const pb_log *log, char *path);
 /* partition.metadata: compare the topic id, or write it when the file is missing. */
 int pb_log_check_topic_id(pb_log *log, const uint8_t *topic_id, pb_failure *failure);
-/* The note of the last cut, see log/cut_note.c: load it at open; write a new one, durably, before a cut to `offset`.
- * 0 or -errno. */
+/* The note of the last cut, see log/change/cut_note.c: load it at open; write a new one, durably, before a cut to
+ * `offset`. 0 or -errno. */
 int pb_log_load_cut_note(pb_log *log);
 int pb_log_note_cut(pb_log *log, const pb_log_guard *guard, int64_t offset);
 /* The note of a hot log's ring, see log/engine/ring_note.c. It is there only while the ring is sealed, and whenever the

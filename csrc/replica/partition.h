@@ -270,10 +270,10 @@ pb_log *pb_partition_take_log(pb_partition *partition);
 /* After a failure: cut the log to what is finished and accept appends again. Blocking, off the reactors. */
 int pb_partition_mend(pb_partition *partition, pb_failure *failure);
 
-/* Let no write begin, wait for the one in flight, take the log's tokens: see log/move.c. Blocking. */
+/* Let no write begin, wait for the one in flight, take the log's tokens: see log/change/move.c. Blocking. */
 int pb_partition_stop_writes(pb_partition *partition, pb_failure *failure);
-/* With writes stopped: the log goes on in another directory, see log/move.c. Syncs are stopped from then on as well;
- * once it is `for_good`, what waited to be durable is. Blocking. */
+/* With writes stopped: the log goes on in another directory, see log/change/move.c. Syncs are stopped from then on as
+ * well; once it is `for_good`, what waited to be durable is. Blocking. */
 int pb_partition_move(pb_partition *partition, const char *directory, uint32_t cut_count, bool for_good,
                       pb_failure *failure);
 /* Undo a move that was not for good: the log goes on where it was. */

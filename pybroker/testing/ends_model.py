@@ -145,7 +145,7 @@ class ModelLog:
             self.bases.append(self.end)
 
     def truncate(self, offset: int) -> None:
-        """Cut, as csrc/log/cut.c does."""
+        """Cut, as csrc/log/change/cut.c does."""
         if offset >= self.end:
             return
         self._note_cut(offset)

@@ -5,9 +5,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "log/change/scrub.h"
 #include "log/recover/mark.h"
 #include "log/recover/recovery.h"
-#include "log/scrub.h"
 #include "log/segment/scan.h"
 #include "log/state.h"
 

@@ -1,6 +1,6 @@
 /* Who reads a log while it is cut finds what is left of it, and blames no disk: files end too soon for a reason. */
 #include "base/kafka_error.h"
-#include "log/scrub.h"
+#include "log/change/scrub.h"
 #include "tests/log/log_fixture.h"
 
 enum { BATCHES = 60, CUT_OFFSET = 50 };

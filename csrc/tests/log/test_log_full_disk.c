@@ -4,7 +4,7 @@
 #include "tests/log/hot_log_fixture.h"
 
 enum { SEGMENTS = 4, BATCHES = SEGMENTS * 4, NOT_REACHED = 1000 };
-enum { NOTE_CHANGES = 2 }; /* the note of a cut is made and written, see log/cut_note.c */
+enum { NOTE_CHANGES = 2 }; /* the note of a cut is made and written, see log/change/cut_note.c */
 
 static const int FULL[] = {ENOSPC, EDQUOT};
 

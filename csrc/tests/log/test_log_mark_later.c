@@ -1,9 +1,9 @@
 /* What happens to a log after a mark, and to its derived files, does not outlive what it was derived from. */
 #include <fcntl.h>
 
+#include "log/change/scrub.h"
 #include "log/recover/mark.h"
 #include "log/recover/recovery.h"
-#include "log/scrub.h"
 #include "tests/log/log_fixture.h"
 
 #define LOG_NAME "00000000000000000000.log"

@@ -1,6 +1,6 @@
 /* The scrub finds every flipped bit that the format lets it see, tells readers of it, and mends indexes. */
 #include "base/kafka_error.h"
-#include "log/scrub.h"
+#include "log/change/scrub.h"
 #include "tests/log/log_fixture.h"
 
 enum { BATCHES = 40 };

@@ -1,7 +1,7 @@
 /* What a start trusts of the active segment is checked soon after it: every flipped bit is found there too. */
 #include "base/kafka_error.h"
+#include "log/change/scrub.h"
 #include "log/recover/mark.h"
-#include "log/scrub.h"
 #include "tests/log/log_fixture.h"
 
 enum { BATCHES = 40, BEHIND = 10, STEP_BYTES = 2000 };

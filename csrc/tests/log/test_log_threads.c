@@ -2,7 +2,7 @@
  */
 #include <sched.h>
 
-#include "log/scrub.h"
+#include "log/change/scrub.h"
 #include "tests/log/log_fixture.h"
 
 enum { THREAD_BATCHES = 4000, THREAD_READERS = 2 };

@@ -10,8 +10,8 @@
  * index are built again from the batches. A transaction index is only reported: it is built again when the log is
  * opened and finds it unreadable.
  */
-#ifndef PB_LOG_SCRUB_H
-#define PB_LOG_SCRUB_H
+#ifndef PB_LOG_CHANGE_SCRUB_H
+#define PB_LOG_CHANGE_SCRUB_H
 
 #include "log/log.h"
 

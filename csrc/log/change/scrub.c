@@ -3,7 +3,7 @@
  * reference, but its file may be replaced by the cleaner or cut by a truncation. So a finding only counts when the
  * segment is unchanged.
  */
-#include "log/scrub.h"
+#include "log/change/scrub.h"
 
 #include <errno.h>
 #include <stdlib.h>
