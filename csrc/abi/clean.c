@@ -3,7 +3,7 @@
 #include <errno.h>
 
 #include "abi/convert.h"
-#include "log/clean.h"
+#include "log/clean/clean.h"
 #include "replica/durable.h"
 
 void pb_broker_limit_cleaning(pb_broker *broker, int64_t bytes_per_second)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "log/clean_pack.h"
+#include "log/clean/pack.h"
 
 enum { CHOICE_BYTES = 6, BATCH_BYTES = 1 << 20, BASE_OFFSET = 100 };
 

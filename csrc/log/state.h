@@ -17,7 +17,7 @@
 
 #include <pthread.h>
 
-#include "log/clean.h"
+#include "log/clean/clean.h"
 #include "log/derived/leader_epochs.h"
 #include "log/derived/producer_state.h"
 #include "log/derived/verifications.h"

@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "log/clean.h"
+#include "log/clean/clean.h"
 #include "perf/perf_fixture.h"
 
 enum { VALUE_BYTES = 1024, WORDS = 512 };

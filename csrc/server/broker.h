@@ -8,7 +8,7 @@
 #define PB_SERVER_BROKER_H
 
 #include "base/histogram.h"
-#include "log/clean_throttle.h"
+#include "log/clean/throttle.h"
 #include "log/engine/tail_ring.h"
 #include "net/connection.h"
 #include "record/recompress.h"

@@ -7,7 +7,7 @@
 #define PB_TESTS_LOG_CLEAN_FIXTURE_H
 
 #include "base/varint.h"
-#include "log/clean.h"
+#include "log/clean/clean.h"
 #include "record/codec.h"
 #include "record/record.h"
 #include "tests/log/log_fixture.h"

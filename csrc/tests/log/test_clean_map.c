@@ -1,5 +1,5 @@
 /* The cleaner's map: its hash against published vectors, what it remembers, when it is full, and its bits. */
-#include "log/clean_map.h"
+#include "log/clean/map.h"
 
 #include "tests/check.h"
 

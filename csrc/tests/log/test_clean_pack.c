@@ -1,7 +1,7 @@
 /* Batches leave the cleaner's packer whole and in the order in which they came, whoever makes them. */
 #include <stdatomic.h>
 
-#include "log/clean_pack.h"
+#include "log/clean/pack.h"
 #include "tests/log/log_fixture.h"
 
 enum { BATCHES = 1000, LEAST_BYTES = 200, MOST_BYTES = 6000 };

@@ -2,7 +2,7 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 
-#include "log/clean_reader.h"
+#include "log/clean/reader.h"
 #include "tests/log/log_fixture.h"
 
 #define LOG_NAME "00000000000000000000.log"

@@ -1,6 +1,6 @@
 /* The cleaners' common rate, by the clock of the simulated machine. */
 #include "io/sim/sim.h"
-#include "log/clean_throttle.h"
+#include "log/clean/throttle.h"
 #include "tests/check.h"
 
 enum { RATE = 1 << 20 };

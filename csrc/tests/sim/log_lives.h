@@ -22,7 +22,7 @@
 #include <stdlib.h>
 
 #include "io/sim/sim.h"
-#include "log/clean.h"
+#include "log/clean/clean.h"
 #include "log/derived/producer_state.h"
 #include "log/engine/hot.h"
 #include "log/engine/ring_replay.h"

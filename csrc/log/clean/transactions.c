@@ -1,5 +1,5 @@
 /* Transactions during a walk of the cleaner. One thread; fails on memory only. */
-#include "log/clean_transactions.h"
+#include "log/clean/transactions.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* The treatment of a batch; see clean_filter.h for the rules, threads and failures. */
-#include "log/clean_filter.h"
+/* The treatment of a batch; see filter.h for the rules, threads and failures. */
+#include "log/clean/filter.h"
 
 #include <errno.h>
 #include <stdlib.h>

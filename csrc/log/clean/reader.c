@@ -1,5 +1,5 @@
 /* Reading batches in large blocks. One thread. */
-#include "log/clean_reader.h"
+#include "log/clean/reader.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -7,8 +7,8 @@
 #ifndef PB_LOG_CLEAN_PACK_H
 #define PB_LOG_CLEAN_PACK_H
 
-#include "log/clean_filter.h"
-#include "log/clean_output.h"
+#include "log/clean/filter.h"
+#include "log/clean/output.h"
 
 enum { PB_CLEAN_CHUNKS = 2, PB_CLEAN_CHUNK_BATCHES = 128, PB_CLEAN_CHUNK_BYTES = 512 << 10 };
 

@@ -1,5 +1,5 @@
 /* The cleaners' common rate. Atomics only; sleeps on the caller's thread. */
-#include "log/clean_throttle.h"
+#include "log/clean/throttle.h"
 
 enum { SECOND_NS = 1000000000, NAP_NS = 50 * 1000 * 1000 };
 

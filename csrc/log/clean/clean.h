@@ -1,18 +1,18 @@
 /*
  * The log cleaner: one pass over one log, on a background thread, while appends, reads and retention go on.
  *
- * A pass reads the dirty part and makes a map of its keys (clean_map.h). Then it reads the log from its beginning up to
- * the end of the map, and writes the records that stay (clean_filter.h) into new segments (clean_output.h). Each of
- * these takes the places of one or several old ones (clean_swap.c). The maintenance token is held for a swap only; a
+ * A pass reads the dirty part and makes a map of its keys (map.h). Then it reads the log from its beginning up to
+ * the end of the map, and writes the records that stay (filter.h) into new segments (output.h). Each of
+ * these takes the places of one or several old ones (swap.c). The maintenance token is held for a swap only; a
  * truncation, or retention that took sources away, ends the pass. Which log, when, and up to where is Python's
  * decision.
  */
-#ifndef PB_LOG_CLEAN_H
-#define PB_LOG_CLEAN_H
+#ifndef PB_LOG_CLEAN_CLEAN_H
+#define PB_LOG_CLEAN_CLEAN_H
 
 #include <stdatomic.h>
 
-#include "log/clean_throttle.h"
+#include "log/clean/throttle.h"
 #include "log/log.h"
 
 /* See pb_clean_options in pybroker.h. */

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "io/io.h"
-#include "log/clean_ahead.h"
+#include "log/clean/ahead.h"
 #include "record/batch.h"
 
 #define PB_CLEAN_BLOCKS 3

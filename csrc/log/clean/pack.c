@@ -1,5 +1,5 @@
-/* Packing batches; see clean_pack.h. A chunk is the owner's, or its thread's from start to finish. */
-#include "log/clean_pack.h"
+/* Packing batches; see pack.h. A chunk is the owner's, or its thread's from start to finish. */
+#include "log/clean/pack.h"
 
 #include <errno.h>
 #include <stdlib.h>

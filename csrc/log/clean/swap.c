@@ -10,7 +10,7 @@
  *   5  .log.swap becomes .log                    recovery: renames what is left of .swap
  *   6  the index files' .swap goes
  */
-#include "log/clean_swap.h"
+#include "log/clean/swap.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Reading ahead; see clean_ahead.h. A thread for each block: they come seldom, and no thread is left to be kept. */
-#include "log/clean_ahead.h"
+/* Reading ahead; see ahead.h. A thread for each block: they come seldom, and no thread is left to be kept. */
+#include "log/clean/ahead.h"
 
 #include <errno.h>
 

@@ -1,12 +1,12 @@
 /* Writing a cleaned segment. Blocking, on the cleaner's thread; failures are -errno. */
-#include "log/clean_output.h"
+#include "log/clean/output.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
-#include "log/clean_swap.h"
+#include "log/clean/swap.h"
 #include "log/segment/offset_index.h"
 #include "log/segment/time_index.h"
 

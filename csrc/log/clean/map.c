@@ -1,5 +1,5 @@
 /* The cleaner's map of keys. One thread; fails on memory only. */
-#include "log/clean_map.h"
+#include "log/clean/map.h"
 
 #include <errno.h>
 #include <stdlib.h>

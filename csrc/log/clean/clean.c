@@ -2,7 +2,7 @@
  * One pass of the log cleaner; see clean.h. On a background thread, which holds references on the segments it reads and
  * copies what it needs of the log under the lock.
  */
-#include "log/clean.h"
+#include "log/clean/clean.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,11 +10,11 @@
 
 #include "base/assert.h"
 #include "base/kafka_error.h"
-#include "log/clean_filter.h"
-#include "log/clean_output.h"
-#include "log/clean_pack.h"
-#include "log/clean_reader.h"
-#include "log/clean_swap.h"
+#include "log/clean/filter.h"
+#include "log/clean/output.h"
+#include "log/clean/pack.h"
+#include "log/clean/reader.h"
+#include "log/clean/swap.h"
 #include "log/segment/offset_index.h"
 #include "log/segment/scan.h"
 

@@ -17,8 +17,8 @@
 #ifndef PB_LOG_CLEAN_FILTER_H
 #define PB_LOG_CLEAN_FILTER_H
 
-#include "log/clean_map.h"
-#include "log/clean_transactions.h"
+#include "log/clean/map.h"
+#include "log/clean/transactions.h"
 #include "record/codec.h"
 
 enum { PB_CLEAN_RECORDS_MAX_BYTES = 512 << 20 };
