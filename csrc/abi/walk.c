@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "abi/convert.h"
-#include "log/walk.h"
+#include "log/walk/walk.h"
 #include "pybroker_tools.h"
 
 _Static_assert((int)PB_WALK_CRC == (int)PB_LOG_WALK_CRC && (int)PB_WALK_CONTROL == (int)PB_LOG_WALK_CONTROL &&

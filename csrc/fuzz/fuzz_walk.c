@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "log/walk.h"
+#include "log/walk/walk.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

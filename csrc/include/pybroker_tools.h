@@ -9,7 +9,7 @@
 /* ---- walking over segments, for tools and without a broker ------------------------------------------------------- */
 
 /* Walks over the segments of a partition in order: batches, what is none, and what indexes say of them. One thread at a
- * time; rows and flags are as csrc/log/walk.h tells. */
+ * time; rows and flags are as csrc/log/walk/walk.h tells. */
 typedef struct pb_walk pb_walk;
 
 enum pb_walk_flag {

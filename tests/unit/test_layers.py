@@ -65,7 +65,7 @@ def test_layers_only_look_down() -> None:
         ("abi/broker.c", "pybroker.h", True),
         ("abi/walk.c", "pybroker_tools.h", True),
         ("server/listener.c", "pybroker.h", False),
-        ("log/walk.c", "pybroker_tools.h", False),
+        ("log/walk/walk.c", "pybroker_tools.h", False),
         ("log/segment/segment.c", "segment.h", False),
         ("log/segment/segment.c", "../base/assert.h", False),
     ],

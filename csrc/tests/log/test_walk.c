@@ -1,5 +1,5 @@
 /* Walking over segments: what a healthy log tells, and what each kind of damage does. */
-#include "log/walk.h"
+#include "log/walk/walk.h"
 
 #include <fcntl.h>
 

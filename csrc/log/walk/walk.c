@@ -1,14 +1,14 @@
 /*
  * The walk over a file: from batch to batch, past what is none, with the entries of the indexes beside it. See walk.h.
  */
-#include "log/walk.h"
+#include "log/walk/walk.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <zlib.h>
 
 #include "base/assert.h"
-#include "log/walk_state.h"
+#include "log/walk/state.h"
 #include "record/bytes.h"
 
 enum { INDEX_ENTRY_BYTES = 8, TIME_ENTRY_BYTES = 12, MESSAGE_BYTES = 26 };

@@ -11,8 +11,8 @@
  * Fails with -errno only: reading, memory. Blocks that the disk cannot read (EIO) are told of as garbage, and the walk
  * goes on behind them.
  */
-#ifndef PB_LOG_WALK_H
-#define PB_LOG_WALK_H
+#ifndef PB_LOG_WALK_WALK_H
+#define PB_LOG_WALK_WALK_H
 
 #include <stdbool.h>
 #include <stdint.h>

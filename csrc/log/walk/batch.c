@@ -8,7 +8,7 @@
 #include "base/assert.h"
 #include "base/histogram.h"
 #include "log/derived/producer_state.h"
-#include "log/walk_state.h"
+#include "log/walk/state.h"
 #include "record/bytes.h"
 #include "record/record.h"
 

@@ -7,7 +7,7 @@
 #include "base/assert.h"
 #include "base/kafka_error.h"
 #include "log/segment/damage.h"
-#include "log/walk_state.h"
+#include "log/walk/state.h"
 #include "record/bytes.h"
 
 static bool plausible(const pb_log_walk *walk, const pb_batch_header *header)

@@ -1,9 +1,9 @@
-/* The inside of a walk: shared by walk.c, walk_batch.c and walk_find.c, and by nobody else. */
+/* The inside of a walk: shared by walk.c, batch.c and find.c, and by nobody else. */
 #ifndef PB_LOG_WALK_STATE_H
 #define PB_LOG_WALK_STATE_H
 
 #include "log/segment/scan.h"
-#include "log/walk.h"
+#include "log/walk/walk.h"
 #include "record/batch.h"
 #include "record/codec.h"
 
