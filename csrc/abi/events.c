@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "abi/convert.h"
-#include "server/produce_verify.h"
+#include "server/produce/verify.h"
 #include "server/slow_path.h"
 
 _Static_assert(sizeof(pb_event) == 72, "Python unpacks events of 72 bytes");

@@ -11,7 +11,7 @@
 #include "base/assert.h"
 #include "io/sim/sim.h"
 #include "server/broker.h"
-#include "server/produce_verify.h"
+#include "server/produce/verify.h"
 #include "server/slow_path.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

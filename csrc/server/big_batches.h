@@ -6,7 +6,7 @@
  * when it has been validated and, where the topic has a codec of its own, been given that.
  *
  * The threads take the batches in turn, a slice each, so that a client's large batches do not hold up another client's
- * one. A connection has one batch here at a time, see produce_big.c: batches in turn are connections in turn.
+ * one. A connection has one batch here at a time, see produce/big.c: batches in turn are connections in turn.
  *
  * Memory: each batch that has been begun holds a codec until it is done. While they hold more than `memory_bytes`, none
  * is begun, and those that were begun longest ago go on alone, until they are done. So all of it stays below

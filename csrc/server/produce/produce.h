@@ -1,15 +1,15 @@
 /*
  * A Produce in progress: shared by the files that parse, verify, append and answer. Calls go down only: from produce.c
- * to produce_verify.c, produce_append.c, produce_big.c, and produce_answer.c. The request's reactor's thread, unless
+ * to verify.c, append.c, big.c, and answer.c. The request's reactor's thread, unless
  * said otherwise.
  *
  * A slot is one partition of a request; slots finish on whichever reactor wrote them and come home by a task.
  */
-#ifndef PB_SERVER_PRODUCE_H
-#define PB_SERVER_PRODUCE_H
+#ifndef PB_SERVER_PRODUCE_PRODUCE_H
+#define PB_SERVER_PRODUCE_PRODUCE_H
 
 #include "server/big_batches.h"
-#include "server/produce_verify.h"
+#include "server/produce/verify.h"
 #include "server/request.h"
 #include "wire/generated/produce_request.h"
 #include "wire/generated/produce_response.h"
@@ -52,13 +52,13 @@ static inline bool pb_produce_has_valid_acks(const produce_state *state)
     return state->in.acks >= -1 && state->in.acks <= 1;
 }
 
-/* ---- produce_verify.c ---- */
+/* ---- verify.c ---- */
 
 /* With all partitions looked up: is Python to be asked? Then the request goes on with pb_produce_append when it has
  * answered. */
 bool pb_produce_ask(pb_request *request);
 
-/* ---- produce_append.c ---- */
+/* ---- append.c ---- */
 
 /* With all partitions looked up, and none refused by a coordinator but those that say so. */
 void pb_produce_append(pb_request *request);
@@ -71,13 +71,13 @@ void pb_produce_append_validated(produce_slot *slot, const pb_partition_rules *r
 /* The batch with the topic's codec is in the log, or will not be: its memory is needed no more. */
 void pb_produce_release_rewritten(produce_slot *slot);
 
-/* ---- produce_big.c ---- */
+/* ---- big.c ---- */
 
 /* Have the slot's batch validated, and given the topic's codec, by other threads. 0: pb_produce_go_on follows when that
  * is done. Otherwise why not. */
 int pb_produce_hand_over(produce_slot *slot, const pb_partition_rules *rules, pb_failure *failure);
 
-/* ---- produce_answer.c ---- */
+/* ---- answer.c ---- */
 
 /* A partition is answered with an error, a Kafka code or -errno, and `text` unless that is NULL or empty. */
 void pb_produce_refuse(produce_slot *slot, int error, const char *text);

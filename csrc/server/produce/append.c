@@ -3,7 +3,7 @@
  * with its partition, to be written at the end of the turn. Reactor thread. A batch that takes long is handed over to
  * others meanwhile, and the partitions behind it in the request wait for it.
  */
-#include "server/produce.h"
+#include "server/produce/produce.h"
 
 #include <errno.h>
 #include <string.h>
@@ -238,7 +238,7 @@ static const char *refusal_text(const produce_slot *slot)
     return NULL;
 }
 
-/* false: its batch has been handed over, see produce_big.c. */
+/* false: its batch has been handed over, see big.c. */
 static bool produce_partition(produce_slot *slot)
 {
     pb_request *request = slot->request;

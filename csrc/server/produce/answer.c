@@ -3,7 +3,7 @@
  * followers. Those that are written come home from whichever reactor or thread wrote them; for followers nobody waits
  * longer than the client has said. Reactor thread, but for pb_produce_appended.
  */
-#include "server/produce.h"
+#include "server/produce/produce.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
  * Where somebody has to vouch for transactional batches (KIP-890), a request with the first ones of a transaction goes
- * to Python before anything of it is appended, see produce_verify.h. The verdict is told to the log with a guard that
+ * to Python before anything of it is appended, see verify.h. The verdict is told to the log with a guard that
  * was asked for before. So a verdict about a transaction that has ended meanwhile counts for nothing. Reactor thread,
  * but for pb_produce_verified.
  */
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "record/batch.h"
-#include "server/produce.h"
+#include "server/produce/produce.h"
 #include "wire/generated/kafka_errors.h"
 
 #define PRODUCE_ADDS_PARTITIONS 12 /* from this version on partitions join transactions by being produced to */

@@ -4,7 +4,7 @@
  *
  * The batches stay in the connection's chunk, which the request retains until the last of them is written.
  */
-#include "server/produce.h"
+#include "server/produce/produce.h"
 
 #include <errno.h>
 #include <string.h>

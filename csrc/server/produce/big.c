@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "server/produce.h"
+#include "server/produce/produce.h"
 #include "wire/generated/kafka_errors.h"
 
 /* In the request's arena: one, for each of its large batches in turn. */
