@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "io/descriptors.h"
-#include "server/fetch.h"
+#include "server/fetch/fetch.h"
 
 #define PIPELINED_PRODUCES_MAX 128
 #define UNSENT_ANSWERS_BYTES (256 * 1024) /* memory for answers to a client that pipelines without reading */

@@ -4,7 +4,7 @@
  * without one they pass. A run ends its process when it fails, so each has a child of its own.
  */
 #include "log/segment/segment.h"
-#include "server/fetch.h"
+#include "server/fetch/fetch.h"
 
 enum bug {
     NO_BUG,
@@ -31,13 +31,13 @@ static void buggy_copy_cold(fetch_state *fetch)
     pb_fetch_answer(fetch);
 }
 #define pb_fetch_copy_cold buggy_copy_cold
-#include "server/fetch_copy.c" // NOLINT(bugprone-suspicious-include): it is meant
+#include "server/fetch/copy.c" // NOLINT(bugprone-suspicious-include): it is meant
 #undef pb_fetch_copy_cold
 
 #define pb_session_partition_changed(session, partition, has_records, error, high_watermark, start)         \
     pb_session_partition_changed(session, partition, bug == TURN_LOST ? item->found : (has_records), error, \
                                  high_watermark, start)
-#include "server/fetch_answer.c" // NOLINT(bugprone-suspicious-include): it is meant
+#include "server/fetch/answer.c" // NOLINT(bugprone-suspicious-include): it is meant
 #undef pb_session_partition_changed
 
 #include "tests/sim/fetch_world.h"

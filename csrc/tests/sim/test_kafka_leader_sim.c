@@ -6,7 +6,7 @@
 #include "replica/fetch_session.h"
 
 #define pb_session_partition_tell_again(partition) ((void)(partition))
-#include "server/fetch_answer.c" // NOLINT(bugprone-suspicious-include): it is meant
+#include "server/fetch/answer.c" // NOLINT(bugprone-suspicious-include): it is meant
 #undef pb_session_partition_tell_again
 
 enum bug { NO_BUG, WATERMARK_FORGOTTEN, BUG_COUNT };

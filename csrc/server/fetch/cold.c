@@ -8,7 +8,7 @@
 
 #include "log/engine/tail.h"
 #include "log/segment/segment.h"
-#include "server/fetch.h"
+#include "server/fetch/fetch.h"
 #include "wire/generated/kafka_errors.h"
 
 enum {

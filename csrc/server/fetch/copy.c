@@ -12,7 +12,7 @@
 #include "log/segment/segment.h"
 #include "record/batch.h"
 #include "record/bytes.h"
-#include "server/fetch.h"
+#include "server/fetch/fetch.h"
 #include "wire/generated/kafka_errors.h"
 
 /* Up to this a copy beats a sendfile of its own. A client that does not read must not make us hold copies without end,

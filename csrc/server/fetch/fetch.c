@@ -1,9 +1,9 @@
 /*
  * Fetch: parse -> session -> read -> answer. Instead of answering it may wait for min.bytes (on the partitions and a
- * timer) and read again, or leave reads that would wait for a disk to a background thread (fetch_cold.c). Reactor
+ * timer) and read again, or leave reads that would wait for a disk to a background thread (cold.c). Reactor
  * thread, but for `wake` (any thread, under a partition's lock).
  */
-#include "server/fetch.h"
+#include "server/fetch/fetch.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/fetch.h"
+#include "server/fetch/fetch.h"
 #include "wire/generated/kafka_errors.h"
 
 static const pb_fetch_response_epoch_end_offset no_divergence = {.epoch = -1, .end_offset = -1};

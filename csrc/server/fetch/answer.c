@@ -1,11 +1,11 @@
 /*
- * The answer to a Fetch. Record bytes leave by sendfile from the page cache, or as copies (fetch_copy.c). Reactor
+ * The answer to a Fetch. Record bytes leave by sendfile from the page cache, or as copies (copy.c). Reactor
  * thread.
  */
 #include <errno.h>
 #include <string.h>
 
-#include "server/fetch.h"
+#include "server/fetch/fetch.h"
 #include "wire/generated/kafka_errors.h"
 
 #define REREADS_MAX 3

@@ -1,8 +1,8 @@
 /*
  * A Fetch in progress: shared by the files that parse, read, wait and answer. See fetch.c for the order.
  */
-#ifndef PB_SERVER_FETCH_H
-#define PB_SERVER_FETCH_H
+#ifndef PB_SERVER_FETCH_FETCH_H
+#define PB_SERVER_FETCH_FETCH_H
 
 #include "server/request.h"
 #include "wire/generated/fetch_request.h"
