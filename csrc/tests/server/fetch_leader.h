@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "record/batch.h"
-#include "server/fetcher.h"
+#include "server/follow/fetcher.h"
 #include "tests/sim/sim_broker.h"
 #include "tests/support/mini_client.h"
 #include "wire/generated/fetch_request.h"

@@ -19,7 +19,7 @@
 #include <string.h>
 
 #include "record/batch.h"
-#include "server/fetcher.h"
+#include "server/follow/fetcher.h"
 #include "server/slow_path.h"
 #include "tests/sim/sim_broker.h"
 #include "tests/support/mini_client.h"

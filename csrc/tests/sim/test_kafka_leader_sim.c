@@ -21,7 +21,7 @@ static void buggy_take(pb_link *to, pb_link *from)
 }
 #define pb_list_take buggy_take
 #define pb_fetch_answer taken_answer /* the other file has a function of that name */
-#include "server/fetcher_answer.c"   // NOLINT(bugprone-suspicious-include): it is meant
+#include "server/follow/answer.c"    // NOLINT(bugprone-suspicious-include): it is meant
 #undef pb_fetch_answer
 #undef pb_list_take
 

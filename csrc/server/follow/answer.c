@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "record/batch.h"
-#include "server/fetcher.h"
+#include "server/follow/fetcher.h"
 #include "wire/generated/kafka_errors.h"
 
 #define ANSWER_ARENA_BYTES (256u << 20)

@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "server/fetcher.h"
+#include "server/follow/fetcher.h"
 #include "wire/generated/list_offsets_response.h"
 
 enum { BUSY_LOOK_NS = 5000000 };

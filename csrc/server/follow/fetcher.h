@@ -9,14 +9,14 @@
  * Names are resolved and logs are cut by background threads. Other threads reach a fetcher by tasks alone.
  *
  *   fetcher.c          life, what follows, when what is sent
- *   fetcher_link.c     the connection: resolving, connecting, backing off, sending
- *   fetcher_request.c  Fetch and ListOffsets requests
- *   fetcher_answer.c   what Fetch brings
- *   fetcher_cut.c      cutting logs, and logs that lie outside of the leader's
- *   fetcher_topics.c   finding a partition by topic id
+ *   link.c     the connection: resolving, connecting, backing off, sending
+ *   request.c  Fetch and ListOffsets requests
+ *   answer.c   what Fetch brings
+ *   cut.c      cutting logs, and logs that lie outside of the leader's
+ *   topics.c   finding a partition by topic id
  */
-#ifndef PB_SERVER_FETCHER_H
-#define PB_SERVER_FETCHER_H
+#ifndef PB_SERVER_FOLLOW_FETCHER_H
+#define PB_SERVER_FOLLOW_FETCHER_H
 
 #include "base/arena.h"
 #include "replica/follow.h"
@@ -229,7 +229,7 @@ static inline pb_fetcher *pb_fetcher_of(const pb_followed *follower)
     return follower->topic->fetcher;
 }
 
-/* ---- fetcher_link.c ---- */
+/* ---- link.c ---- */
 
 void pb_fetcher_init_link(pb_fetcher *fetcher);
 /* Connect, unless it is, or shall wait. */
@@ -242,19 +242,19 @@ void pb_fetcher_send(pb_fetcher *fetcher, enum pb_fetcher_expects expects, int64
 /* Ours is to write no more requests: the broker ends. */
 bool pb_fetcher_is_over(const pb_fetcher *fetcher);
 
-/* ---- fetcher_request.c ---- */
+/* ---- request.c ---- */
 
 /* false: there is nothing to ask for. */
 bool pb_fetcher_send_fetch(pb_fetcher *fetcher);
 void pb_fetcher_send_offsets(pb_fetcher *fetcher);
 
-/* ---- fetcher_answer.c ---- */
+/* ---- answer.c ---- */
 
 /* The body of an answer to a Fetch. 0, or -errno: it cannot be used. */
 int pb_fetcher_take_fetch(pb_fetcher *fetcher, pb_chunk *chunk, const uint8_t *body, size_t length);
 void pb_fetcher_free_answers(pb_fetcher *fetcher);
 
-/* ---- fetcher_cut.c ---- */
+/* ---- cut.c ---- */
 
 /* Cut its log as `cut` says. */
 void pb_followed_cut(pb_followed *follower, const pb_follow_cut *cut);
@@ -262,7 +262,7 @@ void pb_followed_cut(pb_followed *follower, const pb_follow_cut *cut);
 void pb_followed_ask(pb_followed *follower);
 int pb_fetcher_take_offsets(pb_fetcher *fetcher, const uint8_t *body, size_t length);
 
-/* ---- fetcher_topics.c ---- */
+/* ---- topics.c ---- */
 
 pb_followed *pb_followed_find(const pb_followed_topics *topics, const uint8_t id[PB_UUID_BYTES], int32_t index);
 /* The one that is there, or a new one that is GONE. NULL: no memory. */

@@ -1,5 +1,5 @@
 /* Makes a fetcher's requests to its leader. Its home reactor only. */
-#include "server/fetcher.h"
+#include "server/follow/fetcher.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* The partitions that follow with a fetcher, and the time of each request. See fetcher.h. */
-#include "server/fetcher.h"
+#include "server/follow/fetcher.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/fetcher.h"
+#include "server/follow/fetcher.h"
 
 enum { FIRST_BUCKETS = 16 };
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/fetcher.h"
+#include "server/follow/fetcher.h"
 #include "wire/generated/response_header.h"
 
 enum { ANSWER_HEAD_BYTES = 64 * 1024 }; /* what an answer may have beside records, to get a chunk of its size at once */
