@@ -9,7 +9,7 @@
 #include "log/engine/tail.h"
 #include "log/recover/mark.h"
 #include "server/local_append.h"
-#include "server/pacing.h"
+#include "server/threads/pacing.h"
 #include "wire/generated/kafka_errors.h"
 
 #define READ_ATTEMPTS 4 /* the log may be truncated between look-up and read */

@@ -8,9 +8,9 @@
 #ifndef PB_SERVER_PRODUCE_PRODUCE_H
 #define PB_SERVER_PRODUCE_PRODUCE_H
 
-#include "server/big_batches.h"
 #include "server/produce/verify.h"
 #include "server/request.h"
+#include "server/threads/big_batches.h"
 #include "wire/generated/produce_request.h"
 #include "wire/generated/produce_response.h"
 

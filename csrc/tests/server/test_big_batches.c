@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/kafka_error.h"
-#include "server/big_batches.h"
+#include "server/threads/big_batches.h"
 #include "tests/sim/sim_broker.h"
 #include "tests/support/bomb.h"
 

@@ -1,6 +1,6 @@
 /* History into memory: shares, read-ahead and what is given back, on the simulated machine with its reads counted. */
 #include "log/segment/segment.h"
-#include "server/cold_reads.h"
+#include "server/threads/cold_reads.h"
 #include "tests/sim/sim_broker.h"
 
 #define MIB (1 << 20)

@@ -4,7 +4,7 @@
 #include <time.h>
 
 #include "replica/durable.h"
-#include "server/sync.h"
+#include "server/threads/sync.h"
 #include "tests/log/log_fixture.h"
 
 enum { MANY = 16 /* wait, before their file system is synced */, ALL = PB_SYNC_THREADS + MANY };

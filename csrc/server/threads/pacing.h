@@ -2,8 +2,8 @@
  * Starting writeback as logs grow, and making the files of their next segments: on a background thread of its own,
  * because it may wait for the disk.
  */
-#ifndef PB_SERVER_PACING_H
-#define PB_SERVER_PACING_H
+#ifndef PB_SERVER_THREADS_PACING_H
+#define PB_SERVER_THREADS_PACING_H
 
 #include "server/broker.h"
 

@@ -1,5 +1,5 @@
 /* See crew.h. */
-#include "server/crew.h"
+#include "server/threads/crew.h"
 
 #include "base/assert.h"
 

@@ -6,11 +6,11 @@
  * files. When many wait it takes them all and syncs their file system instead, while that has been the faster way. It
  * costs one commit of the journal for all, and has to wait for everybody's dirty pages.
  */
-#ifndef PB_SERVER_SYNC_H
-#define PB_SERVER_SYNC_H
+#ifndef PB_SERVER_THREADS_SYNC_H
+#define PB_SERVER_THREADS_SYNC_H
 
 #include "replica/partition.h"
-#include "server/crew.h"
+#include "server/threads/crew.h"
 
 #define PB_SYNC_THREADS 4
 #define PB_SYNC_FILESYSTEMS 32

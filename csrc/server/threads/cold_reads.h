@@ -7,12 +7,12 @@
  * when there is too much of it. It takes memory neither from appended data nor from the data that readers at the tail
  * need.
  */
-#ifndef PB_SERVER_COLD_READS_H
-#define PB_SERVER_COLD_READS_H
+#ifndef PB_SERVER_THREADS_COLD_READS_H
+#define PB_SERVER_THREADS_COLD_READS_H
 
 #include "log/read/history.h"
 #include "replica/partition.h"
-#include "server/crew.h"
+#include "server/threads/crew.h"
 
 #define PB_COLD_THREADS 4
 #define PB_COLD_STREAMS 64

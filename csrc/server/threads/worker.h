@@ -1,8 +1,8 @@
 /*
  * A background thread for what a reactor must not do, such as waiting for a disk. Jobs run in the order they came.
  */
-#ifndef PB_SERVER_WORKER_H
-#define PB_SERVER_WORKER_H
+#ifndef PB_SERVER_THREADS_WORKER_H
+#define PB_SERVER_THREADS_WORKER_H
 
 #include "base/mailbox.h"
 #include "io/io.h"

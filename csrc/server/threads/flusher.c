@@ -1,5 +1,5 @@
 /* The threads that flush hot logs. See flusher.h; a partition's lock is taken inside the flusher's, never around it. */
-#include "server/flusher.h"
+#include "server/threads/flusher.h"
 
 #include <string.h>
 

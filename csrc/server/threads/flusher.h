@@ -4,12 +4,12 @@
  * A partition is in the queue, or with one of the threads, while something of it is due. Hot logs are remembered. A log
  * that is written little is flushed by the clock, and one that is not written at all gives its ring to another that is.
  */
-#ifndef PB_SERVER_FLUSHER_H
-#define PB_SERVER_FLUSHER_H
+#ifndef PB_SERVER_THREADS_FLUSHER_H
+#define PB_SERVER_THREADS_FLUSHER_H
 
 #include "replica/partition.h"
-#include "server/crew.h"
 #include "server/events.h"
+#include "server/threads/crew.h"
 
 #define PB_FLUSH_THREADS 2
 

@@ -1,5 +1,5 @@
 /* The threads that read history. See cold_reads.h. */
-#include "server/cold_reads.h"
+#include "server/threads/cold_reads.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* The background thread. Its step runs all that has come and then sleeps. */
-#include "server/worker.h"
+#include "server/threads/worker.h"
 
 #include <string.h>
 

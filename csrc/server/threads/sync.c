@@ -1,5 +1,5 @@
 /* The threads that sync. A partition that has more after its round goes back to the end of the queue. */
-#include "server/sync.h"
+#include "server/threads/sync.h"
 
 #include <errno.h>
 #include <stdlib.h>

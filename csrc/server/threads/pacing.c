@@ -1,5 +1,5 @@
 /* One job per partition that is due; the partition is retained until the job has run. */
-#include "server/pacing.h"
+#include "server/threads/pacing.h"
 
 #include <stdlib.h>
 

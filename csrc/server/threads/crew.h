@@ -2,8 +2,8 @@
  * A few background threads that share the work of one owner. The owner keeps the queue, its lock, and whether they
  * shall end; its step runs on each of them with the thread's own pb_crew_thread.
  */
-#ifndef PB_SERVER_CREW_H
-#define PB_SERVER_CREW_H
+#ifndef PB_SERVER_THREADS_CREW_H
+#define PB_SERVER_THREADS_CREW_H
 
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
 /* The threads that validate large batches. See big_batches.h. */
-#include "server/big_batches.h"
+#include "server/threads/big_batches.h"
 
 #include <errno.h>
 #include <string.h>

@@ -12,13 +12,13 @@
  * is begun, and those that were begun longest ago go on alone, until they are done. So all of it stays below
  * `memory_bytes`, and what one batch may take at most (see codec.h) for each thread.
  */
-#ifndef PB_SERVER_BIG_BATCHES_H
-#define PB_SERVER_BIG_BATCHES_H
+#ifndef PB_SERVER_THREADS_BIG_BATCHES_H
+#define PB_SERVER_THREADS_BIG_BATCHES_H
 
 #include "record/recompress.h"
 #include "record/validate.h"
 #include "replica/partition.h"
-#include "server/crew.h"
+#include "server/threads/crew.h"
 
 #define PB_BIG_SLICE_BYTES (1 << 20)          /* unpacked in one turn */
 #define PB_BIG_REPACKED_SLICE_BYTES (1 << 18) /* compressed in one turn */
