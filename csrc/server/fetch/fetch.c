@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/throttle.h"
+#include "server/quota/throttle.h"
 #include "wire/generated/kafka_errors.h"
 
 /* A read that keeps missing appends by a hair is answered with what it found. */

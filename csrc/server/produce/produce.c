@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "server/throttle.h"
+#include "server/quota/throttle.h"
 #include "wire/generated/kafka_errors.h"
 
 static void cleanup(pb_request *request)

@@ -1,4 +1,4 @@
-#include "server/client_quotas.h"
+#include "server/quota/client_quotas.h"
 
 #include <errno.h>
 #include <pthread.h>

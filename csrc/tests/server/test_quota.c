@@ -1,4 +1,4 @@
-#include "server/quota.h"
+#include "server/quota/quota.h"
 #include "tests/check.h"
 
 enum { RATE = 1000 };

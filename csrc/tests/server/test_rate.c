@@ -1,4 +1,4 @@
-#include "server/rate.h"
+#include "server/quota/rate.h"
 
 #include <stdlib.h>
 

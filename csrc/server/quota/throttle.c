@@ -1,5 +1,5 @@
 /* Making clients wait that are over their quota. See the header. */
-#include "server/throttle.h"
+#include "server/quota/throttle.h"
 
 #define CLIENT_ID_TOLD_BYTES 64
 #define TOLD_EVERY_NS 10000000000LL

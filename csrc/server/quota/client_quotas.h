@@ -3,15 +3,15 @@
  * was decided in Python, which knows the user. Each client id has its rates; those that have the user's quota share
  * one. Any thread; while no quota is set nobody comes here for more than `is_on`.
  */
-#ifndef PB_SERVER_CLIENT_QUOTAS_H
-#define PB_SERVER_CLIENT_QUOTAS_H
+#ifndef PB_SERVER_QUOTA_CLIENT_QUOTAS_H
+#define PB_SERVER_QUOTA_CLIENT_QUOTAS_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
 #include "base/list.h"
-#include "server/rate.h"
+#include "server/quota/rate.h"
 #include "wire/reader.h"
 
 #define PB_QUOTA_CLIENTS_MAX \

@@ -2,8 +2,8 @@
  * Clients over their quota (KIP-13, KIP-219): the answer comes at once and says how long they have to wait, and for so
  * long nothing more is taken from their connection. The request's reactor thread.
  */
-#ifndef PB_SERVER_THROTTLE_H
-#define PB_SERVER_THROTTLE_H
+#ifndef PB_SERVER_QUOTA_THROTTLE_H
+#define PB_SERVER_QUOTA_THROTTLE_H
 
 #include "server/request.h"
 

@@ -2,8 +2,8 @@
  * Bytes per second that something may take: what is not taken in a second is lost, what is taken too much is waited
  * for. Nobody sleeps here; who finds the quota exceeded comes again. Any thread.
  */
-#ifndef PB_SERVER_QUOTA_H
-#define PB_SERVER_QUOTA_H
+#ifndef PB_SERVER_QUOTA_QUOTA_H
+#define PB_SERVER_QUOTA_QUOTA_H
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* A bucket that fills with time and holds what a second brings. */
-#include "server/quota.h"
+#include "server/quota/quota.h"
 
 #define SECOND_NS 1000000000LL
 

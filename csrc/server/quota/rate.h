@@ -3,8 +3,8 @@
  * is still being filled. Until all have been filled once they count as though they had been, so that a first burst is
  * measured against the whole time. No lock: the caller has one.
  */
-#ifndef PB_SERVER_RATE_H
-#define PB_SERVER_RATE_H
+#ifndef PB_SERVER_QUOTA_RATE_H
+#define PB_SERVER_QUOTA_RATE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* Quotas of clients. See the header for who may call. */
-#include "server/client_quotas.h"
+#include "server/quota/client_quotas.h"
 
 #include <errno.h>
 #include <stdlib.h>

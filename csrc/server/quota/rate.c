@@ -1,5 +1,5 @@
 /* Rates over samples. See the header. */
-#include "server/rate.h"
+#include "server/quota/rate.h"
 
 #include <math.h>
 
