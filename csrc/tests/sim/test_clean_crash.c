@@ -4,7 +4,7 @@
  * twice, tell readers of aborted transactions, know its producers, and let itself be cleaned again.
  */
 #include "io/sim/sim.h"
-#include "tests/log/clean_fixture.h"
+#include "tests/log/clean/clean_fixture.h"
 
 enum { SEEDS = 12, RETENTION_MS = 40 };
 

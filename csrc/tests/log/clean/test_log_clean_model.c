@@ -4,7 +4,7 @@
  * every batch of the log must be the model's, reads must find their way over the gaps, and a restart must know the
  * producers.
  */
-#include "tests/log/clean_fixture.h"
+#include "tests/log/clean/clean_fixture.h"
 
 enum { SEEDS = 10, ROUNDS = 7, RETENTION_MS = 60 };
 

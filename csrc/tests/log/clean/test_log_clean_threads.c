@@ -5,7 +5,7 @@
  */
 #include <sched.h>
 
-#include "tests/log/clean_fixture.h"
+#include "tests/log/clean/clean_fixture.h"
 
 enum { THREAD_BATCHES = 1500, THREAD_KEYS = 37, THREAD_READERS = 2 };
 

@@ -3,7 +3,7 @@
  * upper bounds, markers, groups, and passes that end early.
  */
 #include "base/kafka_error.h"
-#include "tests/log/clean_fixture.h"
+#include "tests/log/clean/clean_fixture.h"
 
 static pb_codec *codec;
 static pb_clean_throttle throttle;

@@ -3,8 +3,8 @@
  * model of cleaning that knows of each batch which transaction it belongs to and compares every record with every
  * other. Header only. The owner of a model sets `f` up.
  */
-#ifndef PB_TESTS_LOG_CLEAN_FIXTURE_H
-#define PB_TESTS_LOG_CLEAN_FIXTURE_H
+#ifndef PB_TESTS_LOG_CLEAN_CLEAN_FIXTURE_H
+#define PB_TESTS_LOG_CLEAN_CLEAN_FIXTURE_H
 
 #include "base/varint.h"
 #include "log/clean/clean.h"
