@@ -1,5 +1,5 @@
 /* A follower's log that is not its leader's: where it is cut, and where it begins anew. */
-#include "tests/server/fetch_answers.h"
+#include "tests/server/follow/fetch_answers.h"
 
 TEST(a_log_is_cut_where_the_leaders_epoch_ends)
 {

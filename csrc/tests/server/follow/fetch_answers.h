@@ -1,10 +1,10 @@
 /*
  * What a test of a follower says for its leader, and what the follower has to ask for then. Header only.
  */
-#ifndef PB_TESTS_FETCH_ANSWERS_H
-#define PB_TESTS_FETCH_ANSWERS_H
+#ifndef PB_TESTS_SERVER_FOLLOW_FETCH_ANSWERS_H
+#define PB_TESTS_SERVER_FOLLOW_FETCH_ANSWERS_H
 
-#include "tests/server/fetch_leader.h"
+#include "tests/server/follow/fetch_leader.h"
 
 static uint8_t records[4 << 20];
 

@@ -2,8 +2,8 @@
  * A follower of the real code on the simulated machine, and a leader that the test plays: it takes requests apart and
  * answers what it likes. Header only.
  */
-#ifndef PB_TESTS_FETCH_LEADER_H
-#define PB_TESTS_FETCH_LEADER_H
+#ifndef PB_TESTS_SERVER_FOLLOW_FETCH_LEADER_H
+#define PB_TESTS_SERVER_FOLLOW_FETCH_LEADER_H
 
 #include <endian.h>
 #include <stdlib.h>

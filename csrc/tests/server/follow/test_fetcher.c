@@ -1,7 +1,7 @@
 /* Following a leader, rule by rule: a follower of the real code, and a leader that the test plays. */
 #include <errno.h>
 
-#include "tests/server/fetch_answers.h"
+#include "tests/server/follow/fetch_answers.h"
 
 TEST(a_session_names_what_has_changed_and_no_more)
 {
