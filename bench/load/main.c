@@ -2,7 +2,7 @@
  *
  * Prints one JSON line; the status is 0 only when every answer was good.
  */
-#include "modes.h"
+#include "modes/modes.h"
 
 #include <errno.h>
 #include <sched.h>

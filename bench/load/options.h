@@ -2,7 +2,7 @@
 #ifndef PBL_OPTIONS_H
 #define PBL_OPTIONS_H
 
-#include "batch.h"
+#include "wire/batch.h"
 
 #include <stdbool.h>
 #include <stdint.h>

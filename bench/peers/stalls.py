@@ -1,7 +1,7 @@
 """When the machine stood still: a virtual machine whose host takes its CPUs away runs neither broker nor load.
 
 `watched` has pbload's witness run, and all loads that are started meanwhile tell latencies twice: of all requests, and
-of those that no stall explains (`bench/load/stalls.h`). Wants root, as it has to go before all other threads.
+of those that no stall explains (`bench/load/stats/stalls.h`). Wants root, as it has to go before all other threads.
 """
 
 from __future__ import annotations
