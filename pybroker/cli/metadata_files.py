@@ -18,7 +18,7 @@ from pybroker.metadata.image import (
 from pybroker.metadata.offline import read_snapshot, replay
 from pybroker.protocol.uuids import uuid_to_text
 from pybroker.storage.errors import StorageError
-from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.storage.offline.layout import FileKind, LogDirFiles, file_kind, metadata_snapshot, open_target
 
 _KINDS = {2: "topics", RESOURCE_BROKER: "brokers", 16: "client-metrics", 32: "groups"}

@@ -10,8 +10,8 @@ import click
 
 from pybroker.metadata.log_files import PARTITION_DIRECTORY
 from pybroker.metadata.offline import replay
-from pybroker.storage.directory_lock import DirectoryLock
 from pybroker.storage.errors import StorageError
+from pybroker.storage.files.directory_lock import DirectoryLock
 from pybroker.storage.offline.layout import PartitionFiles
 
 

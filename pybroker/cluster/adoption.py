@@ -13,7 +13,7 @@ from pathlib import Path
 from pybroker.cluster import log_dir_checks, metadata_checks
 from pybroker.cluster.settings_checks import settings
 from pybroker.doctor.finding import Finding
-from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.storage.offline.layout import LogDirFiles
 
 

@@ -22,10 +22,10 @@ from pybroker.metadata.quorum_state import QuorumState
 from pybroker.metadata.records import VersionedRecord
 from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import METADATA_TOPIC_ID, random_uuid
-from pybroker.storage import partition_metadata
-from pybroker.storage.atomic import fsync_directory
-from pybroker.storage.meta_properties import MetaProperties
-from pybroker.storage.modes import DIRECTORY_MODE, FILE_MODE, make_directory
+from pybroker.storage.files import partition_metadata
+from pybroker.storage.files.atomic import fsync_directory
+from pybroker.storage.files.meta_properties import MetaProperties
+from pybroker.storage.files.modes import DIRECTORY_MODE, FILE_MODE, make_directory
 from pybroker.storage.offline.layout import PartitionFiles
 
 LISTENER = "CONTROLLER"

@@ -12,8 +12,8 @@ from pybroker.cluster.jars import run_tool
 from pybroker.cluster.layout import Layout, Node
 from pybroker.cluster.settings import RELEASES
 from pybroker.protocol.uuids import uuid_from_text
-from pybroker.storage.meta_properties import MetaProperties
-from pybroker.storage.modes import make_directory
+from pybroker.storage.files.meta_properties import MetaProperties
+from pybroker.storage.files.modes import make_directory
 
 _STORAGE_TOOL = "kafka.tools.StorageTool"
 

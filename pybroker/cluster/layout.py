@@ -15,8 +15,8 @@ from typing import Any
 from pybroker.cluster.errors import ClusterError
 from pybroker.cluster.network import Network
 from pybroker.protocol.kafka_version import KAFKA_VERSION
-from pybroker.storage.atomic import write_durably
-from pybroker.storage.modes import READABLE_MODE
+from pybroker.storage.files.atomic import write_durably
+from pybroker.storage.files.modes import READABLE_MODE
 
 STATE_FILE = "cluster.json"
 _VERSION = 1

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.doctor.finding import Finding, Severity
-from pybroker.storage import clean_shutdown, directory_lock
 from pybroker.storage.errors import StorageError
-from pybroker.storage.meta_properties import FILE_NAME as META_PROPERTIES
-from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.files import clean_shutdown, directory_lock
+from pybroker.storage.files.meta_properties import FILE_NAME as META_PROPERTIES
+from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.storage.offline.layout import PartitionFiles
 
 #: Where a batch has its magic, whatever it is; and the one that is served.

@@ -16,7 +16,7 @@ from pybroker.metadata.errors import MetadataError
 from pybroker.metadata.image import RESOURCE_BROKER, MetadataImage, is_online
 from pybroker.metadata.offline import Replayed, newest
 from pybroker.protocol.uuids import uuid_to_text
-from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.storage.offline.layout import PartitionFiles
 
 _PLAINTEXT = 0

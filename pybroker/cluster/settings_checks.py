@@ -13,7 +13,7 @@ from pybroker.config.check import Severity as CheckSeverity
 from pybroker.config.check import check
 from pybroker.config.definition import ConfigError
 from pybroker.doctor.finding import Finding, Severity
-from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.files.meta_properties import MetaProperties
 
 
 def settings(path: Path, properties: dict[Path, MetaProperties]) -> Iterator[Finding]:

@@ -20,10 +20,10 @@ from pybroker.doctor.finding import Finding, Severity
 from pybroker.metadata.image import MetadataImage
 from pybroker.metadata.log_files import PARTITION_DIRECTORY
 from pybroker.metadata.offline import Replayed, newest
-from pybroker.storage import clean_shutdown
-from pybroker.storage.atomic import fsync_directory
-from pybroker.storage.directory_lock import DirectoryLock
-from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.files import clean_shutdown
+from pybroker.storage.files.atomic import fsync_directory
+from pybroker.storage.files.directory_lock import DirectoryLock
+from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.storage.offline.layout import LogDirFiles, PartitionFiles
 
 

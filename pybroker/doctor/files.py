@@ -17,9 +17,9 @@ from pybroker.metadata import features, log_files
 from pybroker.metadata.errors import MetadataError
 from pybroker.metadata.offline import check_metadata, replay
 from pybroker.profiles.sizes import format_bytes
-from pybroker.storage import clean_shutdown, offset_checkpoint
 from pybroker.storage.errors import StorageError
-from pybroker.storage.meta_properties import FILE_NAME as META_PROPERTIES
+from pybroker.storage.files import clean_shutdown, offset_checkpoint
+from pybroker.storage.files.meta_properties import FILE_NAME as META_PROPERTIES
 from pybroker.storage.offline.check import check
 from pybroker.storage.offline.findings import Finding as FileFinding
 from pybroker.storage.offline.findings import Report

@@ -14,8 +14,8 @@ from pybroker.metadata.bootstrap import is_only_formatted
 from pybroker.profiles.sizes import format_bytes
 from pybroker.storage.directory_space import reserve_of
 from pybroker.storage.errors import StorageError
-from pybroker.storage.meta_properties import FILE_NAME as META_PROPERTIES
-from pybroker.storage.meta_properties import NODE_ID_KEYS, MetaProperties
+from pybroker.storage.files.meta_properties import FILE_NAME as META_PROPERTIES
+from pybroker.storage.files.meta_properties import NODE_ID_KEYS, MetaProperties
 
 _FEW_SHARE = 0.05
 _FEW_INODES_SHARE = 0.02

@@ -17,7 +17,7 @@ from pybroker.profiles.sizes import format_bytes
 from pybroker.protocol.uuids import uuid_to_text
 from pybroker.storage import ring_places
 from pybroker.storage.errors import StorageError
-from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.storage.ring_lock import is_locked, locked_for_removal
 from pybroker.storage.ring_places import Found, LogDirPlace, Standing
 from pybroker.storage.session_note import RingSession

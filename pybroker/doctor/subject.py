@@ -10,7 +10,7 @@ from pybroker.client.cluster import Address, Cluster
 from pybroker.client.errors import ClientError
 from pybroker.config.broker import BrokerConfig
 from pybroker.doctor import processes
-from pybroker.storage import directory_lock
+from pybroker.storage.files import directory_lock
 
 #: How long an answer may take.
 TIMEOUT_S = 10.0

@@ -20,17 +20,17 @@ from pybroker.metadata.image import QuorumImage, Voter
 from pybroker.metadata.records import ControlRecord, VersionedRecord
 from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
-from pybroker.storage.applied_metadata import FILE_NAME as APPLIED_FILE
-from pybroker.storage.applied_metadata import recorded_identity
-from pybroker.storage.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN_FILE
-from pybroker.storage.directory_lock import DirectoryInUse, DirectoryLock
 from pybroker.storage.errors import StorageError
+from pybroker.storage.files.applied_metadata import FILE_NAME as APPLIED_FILE
+from pybroker.storage.files.applied_metadata import recorded_identity
+from pybroker.storage.files.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN_FILE
+from pybroker.storage.files.directory_lock import DirectoryInUse, DirectoryLock
+from pybroker.storage.files.meta_properties import FILE_NAME as PROPERTIES_FILE
+from pybroker.storage.files.meta_properties import MetaProperties
+from pybroker.storage.files.modes import DIRECTORY_MODE, FILE_MODE, make_directory
+from pybroker.storage.files.topic_ids import FILE_NAME as TOPIC_IDS_FILE
 from pybroker.storage.format_version import check_format, mark_format
 from pybroker.storage.log_directory import is_partition
-from pybroker.storage.meta_properties import FILE_NAME as PROPERTIES_FILE
-from pybroker.storage.meta_properties import MetaProperties
-from pybroker.storage.modes import DIRECTORY_MODE, FILE_MODE, make_directory
-from pybroker.storage.topic_ids import FILE_NAME as TOPIC_IDS_FILE
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)

@@ -37,12 +37,12 @@ from pybroker.metadata.quorum_state import QuorumState
 from pybroker.metadata.records import ControlRecord, MetadataBatch, VersionedRecord
 from pybroker.metadata.retention import Retention, clean
 from pybroker.protocol.uuids import METADATA_TOPIC_ID
-from pybroker.storage import epoch_checkpoint, partition_metadata
-from pybroker.storage.applied_metadata import AppliedMetadata
-from pybroker.storage.atomic import fsync_directory, sync_or_forget
 from pybroker.storage.errors import StorageError
-from pybroker.storage.regular_file import open_regular
-from pybroker.storage.reserve import RESERVE_BYTES, release, reserve
+from pybroker.storage.files import epoch_checkpoint, partition_metadata
+from pybroker.storage.files.applied_metadata import AppliedMetadata
+from pybroker.storage.files.atomic import fsync_directory, sync_or_forget
+from pybroker.storage.files.regular_file import open_regular
+from pybroker.storage.files.reserve import RESERVE_BYTES, release, reserve
 from pybroker.turns import run_at_once
 from pybroker.values import Value
 

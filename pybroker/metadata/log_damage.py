@@ -15,8 +15,8 @@ from typing import NamedTuple
 from pybroker.metadata.errors import DamagedBatch, MetadataError
 from pybroker.metadata.log_files import SegmentFile, SegmentReader, SnapshotId, read_snapshot_batches
 from pybroker.native.walk import EVERY, SegmentWalk
-from pybroker.storage import epoch_checkpoint
-from pybroker.storage.applied_metadata import AppliedMetadata
+from pybroker.storage.files import epoch_checkpoint
+from pybroker.storage.files.applied_metadata import AppliedMetadata
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from pybroker.metadata.errors import DamagedBatch
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ProtocolError
 from pybroker.protocol.record_batch import crc32c
-from pybroker.storage.atomic import naming
-from pybroker.storage.regular_file import open_regular, opener
+from pybroker.storage.files.atomic import naming
+from pybroker.storage.files.regular_file import open_regular, opener
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)

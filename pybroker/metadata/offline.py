@@ -15,10 +15,10 @@ from pybroker.metadata.image import MetadataImage
 from pybroker.metadata.loader import BatchReplayer
 from pybroker.metadata.log_files import SegmentReader
 from pybroker.protocol.uuids import uuid_to_text
-from pybroker.storage import applied_metadata
-from pybroker.storage.applied_metadata import AppliedMetadata
 from pybroker.storage.errors import StorageError
-from pybroker.storage.meta_properties import DIRECTORY_ID
+from pybroker.storage.files import applied_metadata
+from pybroker.storage.files.applied_metadata import AppliedMetadata
+from pybroker.storage.files.meta_properties import DIRECTORY_ID
 from pybroker.storage.offline import text_files
 from pybroker.storage.offline.check import LogDirState
 from pybroker.storage.offline.findings import Report

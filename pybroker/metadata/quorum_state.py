@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 
 from pybroker.protocol.uuids import ZERO_UUID, uuid_to_text
-from pybroker.storage.atomic import write_durably
 from pybroker.storage.errors import StorageError, said_of
-from pybroker.storage.regular_file import read_text
+from pybroker.storage.files.atomic import write_durably
+from pybroker.storage.files.regular_file import read_text
 from pybroker.values import Value
 
 FILE_NAME = "quorum-state"

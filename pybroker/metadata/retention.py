@@ -13,7 +13,7 @@ from pathlib import Path
 from pybroker.metadata import records as batches
 from pybroker.metadata.errors import DamagedBatch
 from pybroker.metadata.log_files import SnapshotId, list_segments, list_snapshots, read_snapshot_batches
-from pybroker.storage.atomic import fsync_directory
+from pybroker.storage.files.atomic import fsync_directory
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)

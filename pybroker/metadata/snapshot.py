@@ -18,7 +18,7 @@ from pybroker.metadata.image import BrokerRegistration, Endpoint, MetadataImage,
 from pybroker.metadata.log_files import SnapshotId
 from pybroker.metadata.records import ControlRecord, VersionedRecord
 from pybroker.protocol import messages as m
-from pybroker.storage.atomic import fsync_directory
+from pybroker.storage.files.atomic import fsync_directory
 
 # Kafka's reader takes batches up to 8 MiB; a record of a broker or topic is below 1 KiB unless its names are very long.
 _BATCH_RECORD_COUNT = 1000

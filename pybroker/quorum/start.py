@@ -23,7 +23,7 @@ from pybroker.quorum.fetcher import FetcherSettings
 from pybroker.quorum.leader import LeaderFinder
 from pybroker.quorum.lifecycle import LifecycleSettings
 from pybroker.quorum.stand_in import OpenHeartbeat
-from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.files.meta_properties import MetaProperties
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from pybroker.storage.offset_checkpoint import TopicPartition
+from pybroker.storage.files.offset_checkpoint import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.metadata.image import ClusterImage, MetadataImage
 from pybroker.native.fetcher import FetcherOptions, FetcherStats
 from pybroker.replication.data_plane import Fetcher
-from pybroker.storage.offset_checkpoint import TopicPartition
+from pybroker.storage.files.offset_checkpoint import TopicPartition
 from pybroker.values import Value
 
 #: Brokers fetch with the version that goes with the cluster's metadata.version. From 4.1-IV1 on it is one in which

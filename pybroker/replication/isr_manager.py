@@ -21,7 +21,7 @@ from pybroker.protocol.errors import code_name
 from pybroker.replication.alter_partition_manager import AlterPartitionManager
 from pybroker.replication.data_plane import FollowerState, LedPartition
 from pybroker.replication.isr_state import IsrState, Proposal, Verdict
-from pybroker.storage.offset_checkpoint import TopicPartition
+from pybroker.storage.files.offset_checkpoint import TopicPartition
 from pybroker.turns import in_slices
 
 logger = logging.getLogger(__name__)

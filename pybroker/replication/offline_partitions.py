@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from pybroker.native.errors import NativeError
 from pybroker.native.refusal import NativeRefusal
+from pybroker.storage.files.offset_checkpoint import TopicPartition
 from pybroker.storage.log_manager import LogManager
-from pybroker.storage.offset_checkpoint import TopicPartition
 
 logger = logging.getLogger(__name__)
 

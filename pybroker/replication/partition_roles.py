@@ -24,7 +24,7 @@ from pybroker.protocol.errors import ErrorCode
 from pybroker.replication.fetcher_manager import NOTHING_FETCHED, ReplicaFetcherManager, Source
 from pybroker.replication.isr_manager import IsrManager, IsrStatistics
 from pybroker.replication.replica import Replica
-from pybroker.storage.offset_checkpoint import TopicPartition
+from pybroker.storage.files.offset_checkpoint import TopicPartition
 from pybroker.storage.partition_log import PartitionLog
 from pybroker.values import Value
 

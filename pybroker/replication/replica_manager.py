@@ -32,13 +32,13 @@ from pybroker.replication.partition_roles import PartitionRoles, Replication
 from pybroker.replication.replica import Replica
 from pybroker.replication.replica_access import ReplicaAccess
 from pybroker.replication.statistics import ReplicationStatistics
-from pybroker.storage.applied_metadata import AppliedMetadata
 from pybroker.storage.errors import NoDescriptors, OpeningStopped, StorageError
+from pybroker.storage.files.applied_metadata import AppliedMetadata
+from pybroker.storage.files.offset_checkpoint import TopicPartition
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_failures import Consequence, consequence
 from pybroker.storage.log_loss import LostRecords
 from pybroker.storage.log_manager import LogManager
-from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.partition_log import PartitionLog
 from pybroker.turns import in_slices, pause
 from pybroker.values import Value

@@ -16,9 +16,9 @@ from pybroker.native.errors import NativeError
 from pybroker.profiles import Profile
 from pybroker.storage import ring_sessions, tail_rings
 from pybroker.storage.errors import StorageError
+from pybroker.storage.files.meta_properties import FILE_NAME as META_PROPERTIES
 from pybroker.storage.full_disk import is_full
 from pybroker.storage.log_directory import LogDirectory
-from pybroker.storage.meta_properties import FILE_NAME as META_PROPERTIES
 
 logger = logging.getLogger(__name__)
 

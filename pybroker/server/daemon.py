@@ -56,6 +56,7 @@ from pybroker.server.registry import forwarded_keys, load_apis, served_ranges, t
 from pybroker.server.replica_selector import RackSelector
 from pybroker.server.served_controller import ServedController
 from pybroker.storage.errors import StorageError
+from pybroker.storage.files.offset_checkpoint import TopicPartition
 from pybroker.storage.free_space import FreeSpaceWatch
 from pybroker.storage.log_cleaner import LogCleaner
 from pybroker.storage.log_directory import LogDirectory
@@ -64,7 +65,6 @@ from pybroker.storage.log_maintenance import LogMaintenance
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.log_mover import LogMover
 from pybroker.storage.log_scrub import LogScrub
-from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from pybroker.service.deployment import (
     ServiceFile,
     written_by,
 )
-from pybroker.storage.atomic import write_durably
+from pybroker.storage.files.atomic import write_durably
 
 _BOOTED = Path("/run/systemd/system")  # sd_booted(3)
 

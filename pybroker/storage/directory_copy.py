@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from pybroker.storage.atomic import fsync_directory, naming
-from pybroker.storage.modes import DIRECTORY_MODE, FILE_MODE
-from pybroker.storage.regular_file import open_regular
+from pybroker.storage.files.atomic import fsync_directory, naming
+from pybroker.storage.files.modes import DIRECTORY_MODE, FILE_MODE
+from pybroker.storage.files.regular_file import open_regular
 
 _CHUNK_BYTES = 1 << 20
 #: Files that other work is not done with, or done with for good.

@@ -10,10 +10,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pybroker.storage import partition_metadata
 from pybroker.storage.errors import StorageError
+from pybroker.storage.files import partition_metadata
+from pybroker.storage.files.offset_checkpoint import TopicPartition
 from pybroker.storage.log_directory import DELETED_SUFFIX, LogDirectory, remove_tree
-from pybroker.storage.offset_checkpoint import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from pybroker.native.partition import (
     PartitionConfig,
 )
 from pybroker.storage.cleaner_policy import CompactionPolicy, LogToClean
-from pybroker.storage.offset_checkpoint import TopicPartition
+from pybroker.storage.files.offset_checkpoint import TopicPartition
 from pybroker.storage.retention import RetentionPolicy
 from pybroker.values import Value
 

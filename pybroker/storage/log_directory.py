@@ -21,16 +21,17 @@ from pybroker.native.errors import NativeError
 from pybroker.native.partition import PartitionState
 from pybroker.profiles.measurement.result import Conclusion
 from pybroker.protocol.uuids import uuid_to_text
-from pybroker.storage import clean_shutdown, offset_checkpoint, partition_metadata, tail_rings
-from pybroker.storage.applied_metadata import AppliedMetadata
-from pybroker.storage.atomic import fsync_directory
-from pybroker.storage.cleaner_checkpoint import CleanerCheckpoint
+from pybroker.storage import tail_rings
 from pybroker.storage.directory_space import DirectorySpace
 from pybroker.storage.errors import StorageError
-from pybroker.storage.gap_checkpoint import UNKNOWN, GapCheckpoint
-from pybroker.storage.log_ends import LogEnds, RecordedEnds
-from pybroker.storage.offset_checkpoint import TopicPartition
-from pybroker.storage.topic_ids import TopicIds, topic_id_of
+from pybroker.storage.files import clean_shutdown, offset_checkpoint, partition_metadata
+from pybroker.storage.files.applied_metadata import AppliedMetadata
+from pybroker.storage.files.atomic import fsync_directory
+from pybroker.storage.files.cleaner_checkpoint import CleanerCheckpoint
+from pybroker.storage.files.gap_checkpoint import UNKNOWN, GapCheckpoint
+from pybroker.storage.files.log_ends import LogEnds, RecordedEnds
+from pybroker.storage.files.offset_checkpoint import TopicPartition
+from pybroker.storage.files.topic_ids import TopicIds, topic_id_of
 
 logger = logging.getLogger(__name__)
 

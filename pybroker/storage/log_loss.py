@@ -14,9 +14,9 @@ from pathlib import Path
 
 from pybroker.observability.event_log import event
 from pybroker.storage.errors import StorageError
-from pybroker.storage.log_ends import CUT_NOTE, NO_START, RecordedEnds
-from pybroker.storage.offset_checkpoint import TopicPartition
-from pybroker.storage.regular_file import read_bytes
+from pybroker.storage.files.log_ends import CUT_NOTE, NO_START, RecordedEnds
+from pybroker.storage.files.offset_checkpoint import TopicPartition
+from pybroker.storage.files.regular_file import read_bytes
 from pybroker.storage.ring_notes import RingNote
 from pybroker.storage.ring_salvage import end_of as end_of_segment
 from pybroker.storage.ring_salvage import newest_segment

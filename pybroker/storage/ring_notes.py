@@ -13,8 +13,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from pybroker.storage.atomic import write_durably
-from pybroker.storage.regular_file import WrongKind, read_bytes
+from pybroker.storage.files.atomic import write_durably
+from pybroker.storage.files.regular_file import WrongKind, read_bytes
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)

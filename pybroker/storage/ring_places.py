@@ -20,10 +20,10 @@ from typing import Any
 
 from pybroker.profiles.facts.mounts import Mount, mount_of, read_mounts
 from pybroker.profiles.facts.tree import Tree
-from pybroker.storage.atomic import write_durably
 from pybroker.storage.errors import StorageError
-from pybroker.storage.meta_properties import MetaProperties
-from pybroker.storage.regular_file import read_text
+from pybroker.storage.files.atomic import write_durably
+from pybroker.storage.files.meta_properties import MetaProperties
+from pybroker.storage.files.regular_file import read_text
 from pybroker.storage.session_note import RingSession
 from pybroker.values import Value
 

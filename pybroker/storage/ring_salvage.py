@@ -18,8 +18,8 @@ from pathlib import Path
 from pybroker.native import crc32c
 from pybroker.native.rings import RingFile
 from pybroker.native.walk import EVERY, SegmentWalk
-from pybroker.storage.atomic import fsync_directory, sync_or_forget
-from pybroker.storage.regular_file import opener
+from pybroker.storage.files.atomic import fsync_directory, sync_or_forget
+from pybroker.storage.files.regular_file import opener
 from pybroker.values import Value
 
 #: base offset, length, leader epoch, magic, CRC, attributes, last offset delta

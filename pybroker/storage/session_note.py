@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pybroker.storage.atomic import write_durably
 from pybroker.storage.errors import StorageError, said_of
-from pybroker.storage.regular_file import read_text
+from pybroker.storage.files.atomic import write_durably
+from pybroker.storage.files.regular_file import read_text
 from pybroker.values import Value
 
 FILE_NAME = ".pybroker_tail_rings"

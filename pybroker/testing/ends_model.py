@@ -24,8 +24,8 @@ from unittest import mock
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.topic import TopicConfig
 from pybroker.native.partition import NEVER_CUT, PartitionState, Segment
-from pybroker.storage import atomic, log_ends, partition_metadata
 from pybroker.storage.ends_keeper import EndsKeeper
+from pybroker.storage.files import atomic, log_ends, partition_metadata
 from pybroker.storage.log_directory import DELETED_SUFFIX, LogDirectory
 from pybroker.storage.log_loss import Loss, find_missing, find_short
 from pybroker.storage.partition_log import PartitionLog
@@ -472,8 +472,8 @@ def _patched(world: World) -> Iterator[None]:
         return world.machine.boot.to_bytes(16, "big")
 
     modules = ("atomic", "offset_checkpoint", "log_ends", "clean_shutdown", "partition_metadata")
-    patches: list[Any] = [mock.patch(f"pybroker.storage.{each}.write_durably", write_durably) for each in modules]
-    patches.append(mock.patch("pybroker.storage.log_ends.boot_id", boot_id))
+    patches: list[Any] = [mock.patch(f"pybroker.storage.files.{each}.write_durably", write_durably) for each in modules]
+    patches.append(mock.patch("pybroker.storage.files.log_ends.boot_id", boot_id))
     for patch in patches:
         patch.start()
     try:

@@ -28,7 +28,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid
 from pybroker.quorum.fetcher import FetcherSettings, MetadataFetcher
 from pybroker.quorum.leader import LeaderFinder
-from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.cluster.fixtures import CONTROLLER_VERSIONS, cluster_fixture, needs_kafka
 from pybroker.testing.protocol_client import ProtocolClient

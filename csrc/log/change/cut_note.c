@@ -1,7 +1,7 @@
 /*
- * `.pybroker_cut` in a log's directory: the log was cut on purpose. Recorded ends (storage/log_ends.py) are compared
- * with the log at the next start, and a log that ends below them has lost records. So a cut writes this note first,
- * durably, and records from before the note no longer count where the cut went below them.
+ * `.pybroker_cut` in a log's directory: the log was cut on purpose. Recorded ends (storage/files/log_ends.py) are
+ * compared with the log at the next start, and a log that ends below them has lost records. So a cut writes this note
+ * first, durably, and records from before the note no longer count where the cut went below them.
  *
  * Text: version, generation, offset. The generation is new with each cut, and recorded with the ends. The offset is the
  * least that the log was ever cut to; -1: everything went, or an earlier note was damaged. It is taken over from the

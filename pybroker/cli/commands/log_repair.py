@@ -69,8 +69,8 @@ def command(source: str, output: Path | None, in_place: bool, metadata: str, as_
 
 def _place_beside(target: Target, stack: ExitStack) -> Path:
     """A directory of the same file system to repair into. No broker may hold the log dir meanwhile."""
-    from pybroker.storage.directory_lock import DirectoryLock
     from pybroker.storage.errors import StorageError
+    from pybroker.storage.files.directory_lock import DirectoryLock
     from pybroker.storage.offline.layout import LogDirFiles
 
     if isinstance(target, Path):

@@ -34,8 +34,8 @@ def command(log_dirs: tuple[Path, ...], with_topics: bool, yes: bool) -> None:
     from pybroker.cli.common import fail
     from pybroker.metadata.acceptance import accept, examine
     from pybroker.metadata.errors import MetadataError
-    from pybroker.storage.directory_lock import DirectoryLock
     from pybroker.storage.errors import StorageError
+    from pybroker.storage.files.directory_lock import DirectoryLock
 
     with ExitStack() as stack:
         try:

@@ -94,8 +94,8 @@ def _existing(log_dir: Path) -> Path:
 
 def _save(text: str, output: Path | None) -> Path:
     from pybroker.profiles.library import SYSTEM_MEASUREMENT, user_measurement
-    from pybroker.storage.atomic import write_durably
-    from pybroker.storage.modes import READABLE_MODE
+    from pybroker.storage.files.atomic import write_durably
+    from pybroker.storage.files.modes import READABLE_MODE
 
     if output is None:
         output = Path("/") / SYSTEM_MEASUREMENT if os.geteuid() == 0 else user_measurement()

@@ -37,8 +37,8 @@ def command(measurement_path: Path | None, output: Path) -> None:
     from pybroker.profiles.document import format_document
     from pybroker.profiles.keys import PROFILE_KEYS, append_engines
     from pybroker.profiles.measurement.tune import tuned_profile_of
-    from pybroker.storage.atomic import write_durably
-    from pybroker.storage.modes import READABLE_MODE
+    from pybroker.storage.files.atomic import write_durably
+    from pybroker.storage.files.modes import READABLE_MODE
 
     path, measurement = load_measurement(measurement_path)
     document = tuned_profile_of(measurement, PROFILE_KEYS, append_engines())

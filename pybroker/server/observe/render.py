@@ -19,7 +19,7 @@ from pybroker.observability.threads import cpu_seconds_by_name
 from pybroker.protocol.loader import apis
 from pybroker.server.observe import catalogue as c
 from pybroker.server.observe.snapshot import DirectoryView, Snapshot
-from pybroker.storage.offset_checkpoint import TopicPartition
+from pybroker.storage.files.offset_checkpoint import TopicPartition
 
 #: Buckets for times are powers of two, in microseconds: 16 us to 17 s.
 _TIME_EDGES = [(power, 2**power * 1e-6) for power in range(4, 25)]

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Protocol
 
 from pybroker.protocol.uuids import uuid_to_text
-from pybroker.storage import clean_shutdown, gap_checkpoint, meta_properties, offset_checkpoint, tail_rings
+from pybroker.storage import tail_rings
+from pybroker.storage.files import clean_shutdown, gap_checkpoint, meta_properties, offset_checkpoint
 from pybroker.storage.offline import text_files
 from pybroker.storage.offline.check_file import check_one_file
 from pybroker.storage.offline.check_metadata_snapshot import check_metadata_snapshot

@@ -12,21 +12,19 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from pybroker.storage import (
+from pybroker.storage import format_version, ring_notes, tail_rings
+from pybroker.storage.errors import StorageError
+from pybroker.storage.files import (
     applied_metadata,
     clean_shutdown,
     epoch_checkpoint,
-    format_version,
     gap_checkpoint,
     log_ends,
     meta_properties,
     offset_checkpoint,
     partition_metadata,
-    ring_notes,
-    tail_rings,
     topic_ids,
 )
-from pybroker.storage.errors import StorageError
 
 METADATA_TOPIC = "__cluster_metadata"
 QUORUM_STATE = "quorum-state"

@@ -14,8 +14,8 @@ from pathlib import Path
 from pybroker.native import NativeError
 from pybroker.storage import tail_rings
 from pybroker.storage.errors import StorageError
-from pybroker.storage.meta_properties import MetaProperties
-from pybroker.storage.modes import make_directory
+from pybroker.storage.files.meta_properties import MetaProperties
+from pybroker.storage.files.modes import make_directory
 from pybroker.storage.offline.findings import Report
 from pybroker.storage.offline.layout import LogDirFiles, PartitionFiles
 from pybroker.storage.tail_rings import LeftRing

@@ -11,17 +11,18 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pybroker.storage import clean_shutdown, gap_checkpoint, offset_checkpoint, partition_metadata, ring_notes
-from pybroker.storage.atomic import fsync_directory
-from pybroker.storage.directory_lock import DirectoryLock
+from pybroker.storage import ring_notes
 from pybroker.storage.errors import StorageError
+from pybroker.storage.files import clean_shutdown, gap_checkpoint, offset_checkpoint, partition_metadata
+from pybroker.storage.files.atomic import fsync_directory
+from pybroker.storage.files.directory_lock import DirectoryLock
+from pybroker.storage.files.log_ends import EndsFile, RecordedEnds, counting, why_not_ours
+from pybroker.storage.files.modes import DIRECTORY_MODE, FILE_MODE, data_opener
+from pybroker.storage.files.offset_checkpoint import TopicPartition
 from pybroker.storage.interrupted_moves import deleted_partition
-from pybroker.storage.log_ends import EndsFile, RecordedEnds, counting, why_not_ours
 from pybroker.storage.log_loss import Loss, find_lost_ring, find_missing, find_short, without_deleted
-from pybroker.storage.modes import DIRECTORY_MODE, FILE_MODE, data_opener
 from pybroker.storage.offline.findings import Report
 from pybroker.storage.offline.partition_state import PartitionState
-from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.ring_salvage import end_of as end_of_segment
 from pybroker.storage.ring_salvage import newest_segment
 from pybroker.values import Value

@@ -16,10 +16,10 @@ from typing import BinaryIO, Protocol
 
 from pybroker.native import NativeError, walk
 from pybroker.native.walk import SegmentWalk, WalkRow
-from pybroker.storage import epoch_checkpoint, partition_metadata
-from pybroker.storage.atomic import fsync_directory
 from pybroker.storage.errors import StorageError
-from pybroker.storage.modes import make_directory
+from pybroker.storage.files import epoch_checkpoint, partition_metadata
+from pybroker.storage.files.atomic import fsync_directory
+from pybroker.storage.files.modes import make_directory
 from pybroker.storage.offline import binary_files, text_files
 from pybroker.storage.offline.binary_files import TransactionEntry
 from pybroker.storage.offline.check_metadata_snapshot import check_metadata_snapshot

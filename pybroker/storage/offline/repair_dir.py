@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pybroker.storage import applied_metadata, gap_checkpoint, meta_properties, offset_checkpoint
-from pybroker.storage.applied_metadata import AppliedMetadata
-from pybroker.storage.atomic import fsync_directory, write_durably
 from pybroker.storage.errors import StorageError
-from pybroker.storage.modes import make_directory
+from pybroker.storage.files import applied_metadata, gap_checkpoint, meta_properties, offset_checkpoint
+from pybroker.storage.files.applied_metadata import AppliedMetadata
+from pybroker.storage.files.atomic import fsync_directory, write_durably
+from pybroker.storage.files.modes import make_directory
 from pybroker.storage.offline import text_files
 from pybroker.storage.offline.check import batch_around
 from pybroker.storage.offline.check_metadata_snapshot import check_metadata_snapshot

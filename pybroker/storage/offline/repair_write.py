@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pybroker.native.walk import WalkRow
-from pybroker.storage.atomic import write_durably
+from pybroker.storage.files.atomic import write_durably
 from pybroker.storage.offline.binary_files import OFFSET_ENTRY, TIME_ENTRY, TRANSACTION_ENTRY, TransactionEntry
 
 # Kafka's default of index.interval.bytes; a broker lives with any.

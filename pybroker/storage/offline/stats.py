@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pybroker.native import walk
 from pybroker.native.walk import SegmentWalk
-from pybroker.storage import clean_shutdown, offset_checkpoint
 from pybroker.storage.errors import StorageError
+from pybroker.storage.files import clean_shutdown, offset_checkpoint
 from pybroker.storage.offline import text_files
 from pybroker.storage.offline.dump import CODECS
 from pybroker.storage.offline.layout import FileKind, LogDirFiles, PartitionFiles, Target, file_kind

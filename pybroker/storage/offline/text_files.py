@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pybroker.protocol.uuids import ZERO_UUID, is_reserved, uuid_from_text, uuid_to_text
-from pybroker.storage.meta_properties import DIRECTORY_ID, NODE_ID_KEYS
+from pybroker.storage.files.meta_properties import DIRECTORY_ID, NODE_ID_KEYS
 from pybroker.storage.offline.small_files import read_whole
 
 _NUMBER = r"(?:0|[1-9]\d{0,18})"

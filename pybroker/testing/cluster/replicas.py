@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pybroker.storage import offset_checkpoint
+from pybroker.storage.files import offset_checkpoint
 from pybroker.testing.cluster.checker import Kind, Violation
 from pybroker.testing.cluster.history import Place
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from pybroker.storage import offset_checkpoint
-from pybroker.storage.offset_checkpoint import TopicPartition
+from pybroker.storage.files import offset_checkpoint
+from pybroker.storage.files.offset_checkpoint import TopicPartition
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")

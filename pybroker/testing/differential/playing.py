@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pybroker.storage import log_ends
+from pybroker.storage.files import log_ends
 from pybroker.testing.differential import batches
 from pybroker.testing.differential.generate import SETTLE_AGES_MS
 from pybroker.testing.differential.history import (

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
-from pybroker.storage import offset_checkpoint
+from pybroker.storage.files import offset_checkpoint
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.differential.history import EndTransaction
 from pybroker.testing.kafka import KafkaBroker

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.storage import clean_shutdown
+from pybroker.storage.files import clean_shutdown
 
 # A broker that fails once it has started, and is asked to stop while it closes.
 FAILING = """

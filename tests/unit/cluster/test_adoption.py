@@ -19,8 +19,8 @@ from pybroker.metadata.records import VersionedRecord
 from pybroker.metadata.snapshot import write_snapshot
 from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid
-from pybroker.storage import clean_shutdown
-from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.files import clean_shutdown
+from pybroker.storage.files.meta_properties import MetaProperties
 
 NODE = 2
 DIRECTORY = random_uuid()
@@ -170,7 +170,7 @@ def test_an_unclean_stop(tmp_path: Path) -> None:
 def test_a_dir_that_a_broker_has(tmp_path: Path) -> None:
     log_dir = make(tmp_path / "data")
     holding = (
-        "import sys; from pathlib import Path; from pybroker.storage.directory_lock import DirectoryLock\n"
+        "import sys; from pathlib import Path; from pybroker.storage.files.directory_lock import DirectoryLock\n"
         "lock = DirectoryLock(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

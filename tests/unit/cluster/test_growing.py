@@ -24,8 +24,8 @@ from pybroker.metadata.records import VersionedRecord
 from pybroker.metadata.snapshot import write_snapshot
 from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid
-from pybroker.storage import clean_shutdown
-from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.files import clean_shutdown
+from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.storage.offline.layout import PartitionFiles
 
 NODE = 1
@@ -361,7 +361,7 @@ def test_either_check_or_output(tmp_path: Path) -> None:
 
 def test_a_broker_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, config = make(tmp_path)
-    monkeypatch.setattr("pybroker.storage.directory_lock.holder", lambda _path: 4711)
+    monkeypatch.setattr("pybroker.storage.files.directory_lock.holder", lambda _path: 4711)
     (found,) = examine_growth(config, nodes(*CONTROLLERS))
     assert found.kind == "in-use"
     assert "4711" in found.what

@@ -19,8 +19,8 @@ from pybroker.metadata.offline import replay
 from pybroker.metadata.snapshot import voters_record
 from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid
-from pybroker.storage import clean_shutdown
-from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.files import clean_shutdown
+from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.storage.offline.layout import PartitionFiles
 
 NODE, OTHER, EPOCH, BROKER_EPOCH = 1, 2, 4, 33

@@ -22,7 +22,7 @@ from pybroker.metadata.registration import Registration
 from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid
 from pybroker.storage.errors import StorageError
-from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.storage.offline.layout import PartitionFiles
 
 FORMATTED = Path(__file__).parents[1] / "metadata" / "data" / "formatted"

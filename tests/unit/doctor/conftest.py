@@ -13,7 +13,7 @@ from pybroker.doctor.examine import examine
 from pybroker.doctor.finding import Finding
 from pybroker.doctor.subject import make_subject
 from pybroker.metadata.bootstrap import open_log_dirs
-from pybroker.storage import clean_shutdown
+from pybroker.storage.files import clean_shutdown
 from pybroker.testing.process import free_port
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -19,8 +19,8 @@ from pybroker.metadata.bootstrap import open_log_dirs
 from pybroker.metadata.records import VersionedRecord
 from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid
-from pybroker.storage import clean_shutdown
-from pybroker.storage.meta_properties import FILE_NAME, MetaProperties
+from pybroker.storage.files import clean_shutdown
+from pybroker.storage.files.meta_properties import FILE_NAME, MetaProperties
 
 NOT_ROOT = 65_534
 
@@ -307,7 +307,7 @@ def test_files_of_the_future(examined: Examine, kafka_dir: Path) -> None:
 
 def test_a_dir_that_another_broker_has(examined: Examine, new_dir: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from pybroker.storage.directory_lock import DirectoryLock\n"
+        "import sys; from pathlib import Path; from pybroker.storage.files.directory_lock import DirectoryLock\n"
         "lock = DirectoryLock(Path(sys.argv[1])); print('locked', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", script, str(new_dir)]

@@ -8,8 +8,8 @@ from typing import Any
 
 from pybroker.doctor.losses import CHECKS
 from pybroker.native.rings import boot_id
-from pybroker.storage import clean_shutdown, partition_metadata
-from pybroker.storage.log_ends import EndsFile, RecordedEnds, checkpoint_crc
+from pybroker.storage.files import clean_shutdown, partition_metadata
+from pybroker.storage.files.log_ends import EndsFile, RecordedEnds, checkpoint_crc
 
 TOPIC_ID = bytes(range(16))
 

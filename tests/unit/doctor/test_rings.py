@@ -18,7 +18,7 @@ from patients import Examine
 from pybroker.cli.main import main
 from pybroker.doctor.finding import Severity
 from pybroker.storage import ring_lock, ring_places
-from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.storage.tail_rings import RingSession, ring_directory
 from pybroker.testing.process import free_port
 

@@ -13,7 +13,7 @@ from pybroker.metadata.file_log import FileMetadataLog
 from pybroker.metadata.loader import load
 from pybroker.protocol.uuids import random_uuid
 from pybroker.storage.errors import StorageError
-from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.files.meta_properties import MetaProperties
 
 
 def test_an_empty_dir_becomes_a_standalone_quorum(tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ from pybroker.metadata.records import VersionedRecord
 from pybroker.metadata.retention import Retention
 from pybroker.metadata.snapshot import write_image
 from pybroker.protocol import messages as m
-from pybroker.storage import epoch_checkpoint
-from pybroker.storage.applied_metadata import AppliedMetadata
-from pybroker.storage.reserve import reserve
+from pybroker.storage.files import epoch_checkpoint
+from pybroker.storage.files.applied_metadata import AppliedMetadata
+from pybroker.storage.files.reserve import reserve
 
 
 def _topic(number: int) -> list[VersionedRecord]:

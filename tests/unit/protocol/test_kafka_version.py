@@ -38,7 +38,7 @@ OLD: dict[str, tuple[set[str], str]] = {
     "pybroker/config/keys/retired.py": ({"0.8", "4.1"}, _SINCE),
     "pybroker/doctor/log_dirs.py": ({"3.9"}, _SINCE),
     "pybroker/metadata/bootstrap.py": ({"3.3", "4.3"}, _FORMATTED),
-    "pybroker/storage/meta_properties.py": ({"3.9"}, _SINCE),
+    "pybroker/storage/files/meta_properties.py": ({"3.9"}, _SINCE),
     "tests/unit/config/data/README.md": ({"0.8.2", "4.3.0"}, _RECORDED),
     "tests/unit/config/test_kafka_behaviour.py": ({"4.3.0"}, _RECORDED),
     "tests/unit/config/test_kept.py": ({"3.0"}, _SINCE),

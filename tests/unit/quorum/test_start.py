@@ -15,7 +15,7 @@ from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.uuids import random_uuid
 from pybroker.quorum.errors import QuorumError
 from pybroker.quorum.start import find_cluster
-from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.files.meta_properties import MetaProperties
 
 
 async def told_of(answer: bytes) -> str:

@@ -14,7 +14,7 @@ from replica_setup import TOPIC_ID, refused, setup
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.replication import departures
-from pybroker.storage.applied_metadata import AppliedMetadata
+from pybroker.storage.files.applied_metadata import AppliedMetadata
 from pybroker.storage.log_manager import LogManager
 from pybroker.testing.waiting import until_async
 

@@ -19,7 +19,7 @@ from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.replication import departures, log_repair
 from pybroker.replication.partition_roles import PartitionRoles
-from pybroker.storage import clean_shutdown
+from pybroker.storage.files import clean_shutdown
 from pybroker.storage.log_manager import LogManager
 from pybroker.testing.look_counter import LookCounter
 

@@ -15,7 +15,7 @@ from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.record_batch import Record
 from pybroker.server.daemon import Daemon
-from pybroker.storage import offset_checkpoint
+from pybroker.storage.files import offset_checkpoint
 
 SETTINGS = {"log_cleaner_backoff_ms": "20", "log_cleaner_min_cleanable_ratio": "0"}
 COMPACT = {"cleanup.policy": "compact", "internal.segment.bytes": "2000", "file.delete.delay.ms": "10"}

@@ -23,8 +23,8 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.server.daemon import Daemon, ready_line
-from pybroker.storage import clean_shutdown, topic_ids
 from pybroker.storage.errors import StorageError
+from pybroker.storage.files import clean_shutdown, topic_ids
 from pybroker.storage.log_manager import LogManager
 
 

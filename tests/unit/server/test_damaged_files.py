@@ -16,9 +16,9 @@ import pytest
 from daemon_client import config_for, connected, running
 
 from pybroker.metadata.errors import MetadataError
-from pybroker.storage import regular_file
-from pybroker.storage.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN
 from pybroker.storage.errors import StorageError
+from pybroker.storage.files import regular_file
+from pybroker.storage.files.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN
 from pybroker.testing.damage import harm
 from pybroker.testing.damage.files import kinds
 

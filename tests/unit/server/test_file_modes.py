@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from daemon_client import config_for, connected, running
 
-from pybroker.storage import clean_shutdown
 from pybroker.storage.directory_copy import DirectoryCopy
-from pybroker.storage.log_ends import LogEnds
-from pybroker.storage.modes import make_directory
+from pybroker.storage.files import clean_shutdown
+from pybroker.storage.files.log_ends import LogEnds
+from pybroker.storage.files.modes import make_directory
 
 VALUE = bytes(400 << 10)
 

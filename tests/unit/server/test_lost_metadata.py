@@ -14,10 +14,10 @@ from daemon_client import config_for, connected, running
 from pybroker.cli.main import main
 from pybroker.metadata.errors import MetadataError
 from pybroker.metadata.log_files import PARTITION_DIRECTORY, list_segments, list_snapshots
-from pybroker.storage.applied_metadata import FILE_NAME as APPLIED
-from pybroker.storage.applied_metadata import AppliedMetadata
-from pybroker.storage.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN
 from pybroker.storage.errors import StorageError
+from pybroker.storage.files.applied_metadata import FILE_NAME as APPLIED
+from pybroker.storage.files.applied_metadata import AppliedMetadata
+from pybroker.storage.files.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN
 from pybroker.testing.damage import harm
 from pybroker.testing.waiting import until_async
 

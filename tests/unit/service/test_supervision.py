@@ -28,7 +28,7 @@ from pybroker.server.daemon import Daemon
 from pybroker.server.observe.observed import RECOVERING
 from pybroker.service import supervision
 from pybroker.service.notify import ServiceManager
-from pybroker.storage import clean_shutdown
+from pybroker.storage.files import clean_shutdown
 from pybroker.testing.thread_stop import stopped_thread, thread_id
 
 PERIOD_S = 0.8

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.storage.directory_lock import DirectoryLock, holder
 from pybroker.storage.errors import StorageError
+from pybroker.storage.files.directory_lock import DirectoryLock, holder
 
 _TRY = """
 import sys
 from pathlib import Path
-from pybroker.storage.directory_lock import DirectoryLock
+from pybroker.storage.files.directory_lock import DirectoryLock
 from pybroker.storage.errors import StorageError
 try:
     DirectoryLock(Path(sys.argv[1]))

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from log_setup import Setup, setup
 
-from pybroker.storage import log_ends
-from pybroker.storage.log_ends import EndsFile, RecordedEnds
+from pybroker.storage.files import log_ends
+from pybroker.storage.files.log_ends import EndsFile, RecordedEnds
 from pybroker.storage.partition_log import PartitionLog
 
 KEY = ("t", 0)

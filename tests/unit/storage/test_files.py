@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
-from pybroker.storage import atomic, clean_shutdown, epoch_checkpoint, offset_checkpoint, partition_metadata
 from pybroker.storage.errors import StorageError
-from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.files import atomic, clean_shutdown, epoch_checkpoint, offset_checkpoint, partition_metadata
+from pybroker.storage.files.meta_properties import MetaProperties
 
 
 def test_atomic_write_replaces_and_leaves_no_temporary_file(tmp_path: Path) -> None:

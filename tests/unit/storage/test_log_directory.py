@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pybroker.native.partition import PartitionState
-from pybroker.storage import clean_shutdown, offset_checkpoint
+from pybroker.storage.files import clean_shutdown, offset_checkpoint
 from pybroker.storage.log_directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory
 
 DIRECTORY_ID = bytes(range(16))

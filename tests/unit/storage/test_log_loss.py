@@ -13,8 +13,9 @@ from log_setup import TOPIC_ID, Setup, setup
 from ring_files import SESSION, write_ring, write_session
 
 from pybroker.native.rings import boot_id
-from pybroker.storage import clean_shutdown, log_ends, offset_checkpoint, tail_rings
-from pybroker.storage.log_ends import FILE_NAME, EndsFile, LogEnds, RecordedEnds
+from pybroker.storage import tail_rings
+from pybroker.storage.files import clean_shutdown, log_ends, offset_checkpoint
+from pybroker.storage.files.log_ends import FILE_NAME, EndsFile, LogEnds, RecordedEnds
 from pybroker.storage.log_loss import LostRecords
 from pybroker.storage.ring_notes import RingNote
 

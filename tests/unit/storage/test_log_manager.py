@@ -16,9 +16,9 @@ from pybroker.config.topic import TopicConfig
 from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import NativePartition
-from pybroker.storage import clean_shutdown, offset_checkpoint
 from pybroker.storage.closing import TOGETHER
 from pybroker.storage.errors import StorageError
+from pybroker.storage.files import clean_shutdown, offset_checkpoint
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.testing.waiting import until_async
 

@@ -8,9 +8,9 @@ import pytest
 
 from pybroker.metadata.bootstrap import open_log_dirs
 from pybroker.protocol.uuids import ZERO_UUID, random_uuid, uuid_to_text
-from pybroker.storage.applied_metadata import AppliedMetadata
 from pybroker.storage.errors import StorageError
-from pybroker.storage.meta_properties import FILE_NAME, MetaProperties
+from pybroker.storage.files.applied_metadata import AppliedMetadata
+from pybroker.storage.files.meta_properties import FILE_NAME, MetaProperties
 from pybroker.storage.offline import text_files
 
 CLUSTER = "zeeiqW7QSRKdASwp2IMT0g"

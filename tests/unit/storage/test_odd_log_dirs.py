@@ -12,9 +12,10 @@ from log_setup import TOPIC_ID, Setup
 
 from pybroker.config.topic import TopicConfig
 from pybroker.protocol.uuids import uuid_to_text
-from pybroker.storage import log_directory, partition_metadata
-from pybroker.storage.applied_metadata import AppliedMetadata
+from pybroker.storage import log_directory
 from pybroker.storage.errors import DirectoryOffline, StorageError
+from pybroker.storage.files import partition_metadata
+from pybroker.storage.files.applied_metadata import AppliedMetadata
 from pybroker.storage.interrupted_moves import settle_moves
 from pybroker.storage.log_directory import LogDirectory
 

@@ -14,7 +14,7 @@ from pybroker.native.broker import BrokerOptions, NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
-from pybroker.storage import offset_checkpoint, partition_metadata
+from pybroker.storage.files import offset_checkpoint, partition_metadata
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_manager import LogManager
 

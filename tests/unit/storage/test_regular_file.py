@@ -11,22 +11,21 @@ import pytest
 
 from pybroker.native.errors import NativeError
 from pybroker.protocol.uuids import random_uuid
-from pybroker.storage import (
+from pybroker.storage import format_version, tail_rings
+from pybroker.storage.files import (
     clean_shutdown,
     epoch_checkpoint,
-    format_version,
     meta_properties,
     offset_checkpoint,
     partition_metadata,
-    tail_rings,
     topic_ids,
 )
-from pybroker.storage.applied_metadata import FILE_NAME as APPLIED
-from pybroker.storage.applied_metadata import AppliedMetadata
-from pybroker.storage.directory_lock import FILE_NAME as LOCK
-from pybroker.storage.directory_lock import DirectoryLock
+from pybroker.storage.files.applied_metadata import FILE_NAME as APPLIED
+from pybroker.storage.files.applied_metadata import AppliedMetadata
+from pybroker.storage.files.directory_lock import FILE_NAME as LOCK
+from pybroker.storage.files.directory_lock import DirectoryLock
+from pybroker.storage.files.regular_file import WrongKind, open_regular, read_bytes, read_text
 from pybroker.storage.log_failures import Consequence, consequence
-from pybroker.storage.regular_file import WrongKind, open_regular, read_bytes, read_text
 from pybroker.testing.damage import harm
 
 READERS: dict[str, Callable[[Path], object]] = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pybroker.storage import ring_places
-from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.storage.ring_places import Found, LogDirPlace, Standing
 from pybroker.storage.session_note import RingSession
 

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from pybroker.cluster.jars import JAVA_OPTIONS, java_command
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
-from pybroker.storage.meta_properties import FILE_NAME, MetaProperties
+from pybroker.storage.files.meta_properties import FILE_NAME, MetaProperties
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.kafka import KafkaBroker, run_tool
 from pybroker.testing.process import ChildProcess, free_port

@@ -21,8 +21,8 @@ from pybroker.metadata.image import Endpoint, MetadataImage
 from pybroker.metadata.registration import Registration
 from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid
-from pybroker.storage import clean_shutdown
 from pybroker.storage.errors import StorageError
+from pybroker.storage.files import clean_shutdown
 from pybroker.testing.kafka import KafkaBroker, run_tool
 from pybroker.testing.process import free_port
 

@@ -14,7 +14,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.kafka_version import KAFKA_VERSION
 from pybroker.protocol.record_batch import Record, build
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
-from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.kafka import KafkaBroker, run_tool
 from pybroker.testing.process import free_port

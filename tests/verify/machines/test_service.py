@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pybroker.service.deployment import PROPERTIES, UNIT
-from pybroker.storage import clean_shutdown
+from pybroker.storage.files import clean_shutdown
 from pybroker.testing.booted_machine import BootedMachine, overlay_of_this_machine
 from pybroker.testing.fixtures import io_uring_allowed
 from pybroker.testing.thread_stop import stopped_thread, thread_id

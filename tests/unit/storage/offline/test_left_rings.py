@@ -16,8 +16,8 @@ from ring_files import RING_BYTES, write_ring, write_session
 
 from pybroker.cli.main import main
 from pybroker.metadata.offline import topic_ids
-from pybroker.storage import partition_metadata
-from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.files import partition_metadata
+from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.storage.offline.layout import open_target
 from pybroker.storage.offline.repair_dir import repair
 from pybroker.storage.offline.repair_report import RepairResult

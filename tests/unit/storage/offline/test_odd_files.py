@@ -25,8 +25,8 @@ from pybroker.config.topic import TopicConfig
 from pybroker.metadata.offline import topic_ids
 from pybroker.native.broker import BrokerOptions, NativeBroker
 from pybroker.protocol import messages as m
-from pybroker.storage import partition_metadata
 from pybroker.storage.errors import StorageError
+from pybroker.storage.files import partition_metadata
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.offline import readable

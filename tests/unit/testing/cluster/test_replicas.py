@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pybroker.protocol.record_batch import Record, build
-from pybroker.storage import offset_checkpoint
+from pybroker.storage.files import offset_checkpoint
 from pybroker.testing.cluster.replicas import check_replicas
 
 TOPICS = frozenset({"t"})

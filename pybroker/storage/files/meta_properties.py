@@ -14,9 +14,9 @@ from pathlib import Path
 from pybroker.config.definition import ConfigError
 from pybroker.config.properties import parse_properties
 from pybroker.protocol.uuids import ZERO_UUID, is_reserved, random_uuid, uuid_from_text, uuid_to_text
-from pybroker.storage.atomic import write_durably
 from pybroker.storage.errors import StorageError
-from pybroker.storage.regular_file import read_text
+from pybroker.storage.files.atomic import write_durably
+from pybroker.storage.files.regular_file import read_text
 from pybroker.values import Value
 
 FILE_NAME = "meta.properties"

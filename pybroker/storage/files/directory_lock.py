@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from pybroker.storage.errors import StorageError
-from pybroker.storage.regular_file import open_regular
+from pybroker.storage.files.regular_file import open_regular
 
 FILE_NAME = ".lock"
 

@@ -14,11 +14,11 @@ from collections.abc import Container
 from pathlib import Path
 
 from pybroker.protocol.uuids import uuid_from_text, uuid_to_text
-from pybroker.storage import partition_metadata
-from pybroker.storage.atomic import write_durably
 from pybroker.storage.errors import StorageError, said_of
-from pybroker.storage.offset_checkpoint import TopicPartition
-from pybroker.storage.regular_file import read_text
+from pybroker.storage.files import partition_metadata
+from pybroker.storage.files.atomic import write_durably
+from pybroker.storage.files.offset_checkpoint import TopicPartition
+from pybroker.storage.files.regular_file import read_text
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ after every log is synced, and taken away before the first write after a start.
 import json
 from pathlib import Path
 
-from pybroker.storage.atomic import fsync_directory, write_durably
-from pybroker.storage.regular_file import read_text
+from pybroker.storage.files.atomic import fsync_directory, write_durably
+from pybroker.storage.files.regular_file import read_text
 
 FILE_NAME = ".kafka_cleanshutdown"
 UNKNOWN_BROKER_EPOCH = -1

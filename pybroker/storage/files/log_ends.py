@@ -21,12 +21,12 @@ from typing import NamedTuple
 from pybroker.native import crc32c
 from pybroker.native.rings import boot_id
 from pybroker.protocol.uuids import uuid_from_text, uuid_to_text
-from pybroker.storage import offset_checkpoint
-from pybroker.storage.atomic import fsync_directory, keep_mode, write_durably
 from pybroker.storage.errors import StorageError
-from pybroker.storage.modes import data_opener
-from pybroker.storage.offset_checkpoint import TopicPartition
-from pybroker.storage.regular_file import read_bytes
+from pybroker.storage.files import offset_checkpoint
+from pybroker.storage.files.atomic import fsync_directory, keep_mode, write_durably
+from pybroker.storage.files.modes import data_opener
+from pybroker.storage.files.offset_checkpoint import TopicPartition
+from pybroker.storage.files.regular_file import read_bytes
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ Text: the version, the number of entries, then one `epoch start_offset` per line
 from collections.abc import Sequence
 from pathlib import Path
 
-from pybroker.storage.atomic import write_durably
 from pybroker.storage.errors import StorageError
-from pybroker.storage.regular_file import read_text
+from pybroker.storage.files.atomic import write_durably
+from pybroker.storage.files.regular_file import read_text
 
 FILE_NAME = "leader-epoch-checkpoint"
 

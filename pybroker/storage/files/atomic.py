@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pybroker.storage.modes import FILE_MODE
+from pybroker.storage.files.modes import FILE_MODE
 
 
 def fsync_directory(directory: Path) -> None:

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from pybroker.protocol.uuids import uuid_from_text, uuid_to_text
-from pybroker.storage.atomic import write_durably
 from pybroker.storage.errors import StorageError, said_of
-from pybroker.storage.meta_properties import NEWEST_VERSION, MetaProperties
-from pybroker.storage.regular_file import read_bytes
+from pybroker.storage.files.atomic import write_durably
+from pybroker.storage.files.meta_properties import NEWEST_VERSION, MetaProperties
+from pybroker.storage.files.regular_file import read_bytes
 from pybroker.values import Value
 
 FILE_NAME = ".pybroker_applied_metadata"

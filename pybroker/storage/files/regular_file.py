@@ -12,7 +12,7 @@ import os
 import stat
 from pathlib import Path
 
-from pybroker.storage.modes import FILE_MODE
+from pybroker.storage.files.modes import FILE_MODE
 
 _READ_BYTES = 1 << 20
 

@@ -8,9 +8,9 @@ Text: the version, the number of entries, then one `topic partition offset` per 
 from collections.abc import Mapping
 from pathlib import Path
 
-from pybroker.storage.atomic import write_durably
 from pybroker.storage.errors import StorageError
-from pybroker.storage.regular_file import read_text
+from pybroker.storage.files.atomic import write_durably
+from pybroker.storage.files.regular_file import read_text
 
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK = "replication-offset-checkpoint"

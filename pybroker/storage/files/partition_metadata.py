@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from pybroker.protocol.uuids import ZERO_UUID, uuid_from_text, uuid_to_text
-from pybroker.storage.atomic import write_durably
 from pybroker.storage.errors import StorageError
-from pybroker.storage.regular_file import read_text
+from pybroker.storage.files.atomic import write_durably
+from pybroker.storage.files.regular_file import read_text
 
 FILE_NAME = "partition.metadata"
 

@@ -12,9 +12,9 @@ import threading
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 
-from pybroker.storage import offset_checkpoint
 from pybroker.storage.errors import StorageError
-from pybroker.storage.offset_checkpoint import TopicPartition
+from pybroker.storage.files import offset_checkpoint
+from pybroker.storage.files.offset_checkpoint import TopicPartition
 
 logger = logging.getLogger(__name__)
 
