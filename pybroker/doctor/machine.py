@@ -12,7 +12,7 @@ from pybroker.profiles import choose_here
 from pybroker.profiles.check import Status, check
 from pybroker.profiles.check.probe import probe_here
 from pybroker.profiles.sizes import format_bytes
-from pybroker.storage.tail_rings import RING_BYTES
+from pybroker.storage.rings.tail_rings import RING_BYTES
 
 _SEVERITIES = {Status.WARNING: Severity.WARNING, Status.ADVICE: Severity.ADVICE}
 _IN_MEMORY = ("tmpfs", "ramfs")

@@ -15,13 +15,13 @@ from pybroker.doctor.finding import Finding, Severity
 from pybroker.doctor.subject import Subject
 from pybroker.profiles.sizes import format_bytes
 from pybroker.protocol.uuids import uuid_to_text
-from pybroker.storage import ring_places
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files.meta_properties import MetaProperties
-from pybroker.storage.ring_lock import is_locked, locked_for_removal
-from pybroker.storage.ring_places import Found, LogDirPlace, Standing
-from pybroker.storage.session_note import RingSession
-from pybroker.storage.tail_rings import UnclaimedRing, UnclaimedRings, ring_directory, unclaimed_rings
+from pybroker.storage.rings import ring_places
+from pybroker.storage.rings.ring_lock import is_locked, locked_for_removal
+from pybroker.storage.rings.ring_places import Found, LogDirPlace, Standing
+from pybroker.storage.rings.session_note import RingSession
+from pybroker.storage.rings.tail_rings import UnclaimedRing, UnclaimedRings, ring_directory, unclaimed_rings
 
 _FROM_THEN_ON = "a restart of this machine removes the rings, with what is in them"
 

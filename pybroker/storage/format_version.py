@@ -11,10 +11,10 @@ import json
 from pathlib import Path
 
 from pybroker import __version__
-from pybroker.storage import tail_rings
 from pybroker.storage.errors import StorageError, said_of
 from pybroker.storage.files.atomic import write_durably
 from pybroker.storage.files.regular_file import read_bytes
+from pybroker.storage.rings import tail_rings
 from pybroker.values import Value
 
 FILE_NAME = ".pybroker_format"

@@ -21,7 +21,6 @@ from pybroker.native.errors import NativeError
 from pybroker.native.partition import PartitionState
 from pybroker.profiles.measurement.result import Conclusion
 from pybroker.protocol.uuids import uuid_to_text
-from pybroker.storage import tail_rings
 from pybroker.storage.directory_space import DirectorySpace
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import clean_shutdown, offset_checkpoint, partition_metadata
@@ -32,6 +31,7 @@ from pybroker.storage.files.gap_checkpoint import UNKNOWN, GapCheckpoint
 from pybroker.storage.files.log_ends import LogEnds, RecordedEnds
 from pybroker.storage.files.offset_checkpoint import TopicPartition
 from pybroker.storage.files.topic_ids import TopicIds, topic_id_of
+from pybroker.storage.rings import tail_rings
 
 logger = logging.getLogger(__name__)
 

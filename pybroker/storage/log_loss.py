@@ -17,10 +17,10 @@ from pybroker.storage.errors import StorageError
 from pybroker.storage.files.log_ends import CUT_NOTE, NO_START, RecordedEnds
 from pybroker.storage.files.offset_checkpoint import TopicPartition
 from pybroker.storage.files.regular_file import read_bytes
-from pybroker.storage.ring_notes import RingNote
-from pybroker.storage.ring_salvage import end_of as end_of_segment
-from pybroker.storage.ring_salvage import newest_segment
-from pybroker.storage.tail_rings import RING_BYTES
+from pybroker.storage.rings.ring_notes import RingNote
+from pybroker.storage.rings.ring_salvage import end_of as end_of_segment
+from pybroker.storage.rings.ring_salvage import newest_segment
+from pybroker.storage.rings.tail_rings import RING_BYTES
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)

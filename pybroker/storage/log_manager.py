@@ -25,7 +25,7 @@ from pybroker.native.metrics import read_stats
 from pybroker.native.partition import NativePartition, PartitionState, set_below_reserve
 from pybroker.native.refusal import NativeRefusal
 from pybroker.protocol.errors import ErrorCode
-from pybroker.storage import recovery_report, tail_rings
+from pybroker.storage import recovery_report
 from pybroker.storage.closing import close_in_order
 from pybroker.storage.directory_removal import DirectoryRemoval
 from pybroker.storage.errors import DirectoryOffline, OpeningStopped, StorageError
@@ -44,6 +44,7 @@ from pybroker.storage.log_loss import LostRecords
 from pybroker.storage.log_slots import LogSlots
 from pybroker.storage.missing_logs import left_of, why_elsewhere
 from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.rings import tail_rings
 from pybroker.storage.segment_purge import SegmentPurge
 from pybroker.storage.strays import tell_kept
 from pybroker.turns import pause

@@ -1,7 +1,7 @@
 /*
  * `.pybroker_ring` in a log's directory: the log is hot, and its newest bytes may be in the ring that is named. A start
- * that finds the note, and not the ring, has lost records (storage/ring_notes.py), and one that finds no note need not
- * ask what the file system accounts.
+ * that finds the note, and not the ring, has lost records (storage/rings/ring_notes.py), and one that finds no note
+ * need not ask what the file system accounts.
  *
  * Text: version, session, boot, name of the ring's file. Nothing is synced: a ring does not outlive the machine either.
  * Blocking calls of whoever holds the write token.

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Protocol
 
 from pybroker.protocol.uuids import uuid_to_text
-from pybroker.storage import tail_rings
 from pybroker.storage.files import clean_shutdown, gap_checkpoint, meta_properties, offset_checkpoint
 from pybroker.storage.offline import text_files
 from pybroker.storage.offline.check_file import check_one_file
@@ -31,6 +30,7 @@ from pybroker.storage.offline.losses import check_losses
 from pybroker.storage.offline.partition_state import PartitionContext, PartitionState
 from pybroker.storage.offline.small_files import read_whole
 from pybroker.storage.offline.text_files import OffsetEntry
+from pybroker.storage.rings import tail_rings
 
 _HEADER_BYTES = 61
 _HEADER = struct.Struct(">qiibIhi")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from pybroker.storage import format_version, ring_notes, tail_rings
+from pybroker.storage import format_version
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import (
     applied_metadata,
@@ -25,6 +25,7 @@ from pybroker.storage.files import (
     partition_metadata,
     topic_ids,
 )
+from pybroker.storage.rings import ring_notes, tail_rings
 
 METADATA_TOPIC = "__cluster_metadata"
 QUORUM_STATE = "quorum-state"

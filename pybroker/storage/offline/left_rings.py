@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pybroker.native import NativeError
-from pybroker.storage import tail_rings
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.storage.files.modes import make_directory
 from pybroker.storage.offline.findings import Report
 from pybroker.storage.offline.layout import LogDirFiles, PartitionFiles
-from pybroker.storage.tail_rings import LeftRing
+from pybroker.storage.rings import tail_rings
+from pybroker.storage.rings.tail_rings import LeftRing
 
 _STAGED = ".with-tail-rings"
 

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pybroker.storage import ring_notes
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import clean_shutdown, gap_checkpoint, offset_checkpoint, partition_metadata
 from pybroker.storage.files.atomic import fsync_directory
@@ -23,8 +22,9 @@ from pybroker.storage.interrupted_moves import deleted_partition
 from pybroker.storage.log_loss import Loss, find_lost_ring, find_missing, find_short, without_deleted
 from pybroker.storage.offline.findings import Report
 from pybroker.storage.offline.partition_state import PartitionState
-from pybroker.storage.ring_salvage import end_of as end_of_segment
-from pybroker.storage.ring_salvage import newest_segment
+from pybroker.storage.rings import ring_notes
+from pybroker.storage.rings.ring_salvage import end_of as end_of_segment
+from pybroker.storage.rings.ring_salvage import newest_segment
 from pybroker.values import Value
 
 _SEGMENT = re.compile(r"(\d{20})\.log")

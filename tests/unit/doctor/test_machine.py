@@ -10,7 +10,7 @@ from patients import Examine
 from pybroker.doctor import machine, running
 from pybroker.profiles import check
 from pybroker.server.observe.catalogue import METRICS
-from pybroker.storage.tail_rings import RING_BYTES
+from pybroker.storage.rings.tail_rings import RING_BYTES
 
 
 def test_the_metrics_that_are_read_are_told() -> None:

@@ -15,7 +15,7 @@ from pybroker.native.rings import ring_stats
 from pybroker.profiles import load_profile
 from pybroker.server.daemon import Daemon, ready_line
 from pybroker.storage.errors import StorageError
-from pybroker.storage.tail_rings import FILE_NAME
+from pybroker.storage.rings.tail_rings import FILE_NAME
 
 
 def test_with_direct_a_broker_keeps_rings_while_it_runs(tmp_path: Path) -> None:

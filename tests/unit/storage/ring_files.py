@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pybroker.native import crc32c
 from pybroker.native.rings import boot_id
-from pybroker.storage.tail_rings import RingSession
+from pybroker.storage.rings.tail_rings import RingSession
 
 RING_BYTES = 64 << 10
 SESSION = b"s" * 16

@@ -13,11 +13,11 @@ from log_setup import TOPIC_ID, Setup, setup
 from ring_files import SESSION, write_ring, write_session
 
 from pybroker.native.rings import boot_id
-from pybroker.storage import tail_rings
 from pybroker.storage.files import clean_shutdown, log_ends, offset_checkpoint
 from pybroker.storage.files.log_ends import FILE_NAME, EndsFile, LogEnds, RecordedEnds
 from pybroker.storage.log_loss import LostRecords
-from pybroker.storage.ring_notes import RingNote
+from pybroker.storage.rings import tail_rings
+from pybroker.storage.rings.ring_notes import RingNote
 
 #: Three segments with three records each: base offsets 0, 3 and 6.
 SEGMENTS, PER_SEGMENT = 3, 3

@@ -11,7 +11,7 @@ import pytest
 
 from pybroker.native.errors import NativeError
 from pybroker.protocol.uuids import random_uuid
-from pybroker.storage import format_version, tail_rings
+from pybroker.storage import format_version
 from pybroker.storage.files import (
     clean_shutdown,
     epoch_checkpoint,
@@ -26,6 +26,7 @@ from pybroker.storage.files.directory_lock import FILE_NAME as LOCK
 from pybroker.storage.files.directory_lock import DirectoryLock
 from pybroker.storage.files.regular_file import WrongKind, open_regular, read_bytes, read_text
 from pybroker.storage.log_failures import Consequence, consequence
+from pybroker.storage.rings import tail_rings
 from pybroker.testing.damage import harm
 
 READERS: dict[str, Callable[[Path], object]] = {

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.storage import ring_places
 from pybroker.storage.files.meta_properties import MetaProperties
-from pybroker.storage.ring_places import Found, LogDirPlace, Standing
-from pybroker.storage.session_note import RingSession
+from pybroker.storage.rings import ring_places
+from pybroker.storage.rings.ring_places import Found, LogDirPlace, Standing
+from pybroker.storage.rings.session_note import RingSession
 
 ID = b"d" * 16
 SESSION = b"s" * 16

@@ -18,12 +18,12 @@ from pybroker.native.errors import NativeError
 from pybroker.native.rings import boot_id, read_ring, ring_stats
 from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
-from pybroker.storage import ring_places, ring_sessions, tail_rings
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import clean_shutdown, partition_metadata
 from pybroker.storage.files.topic_ids import TopicIds
-from pybroker.storage.ring_notes import RingNote
-from pybroker.storage.tail_rings import RingSession
+from pybroker.storage.rings import ring_places, ring_sessions, tail_rings
+from pybroker.storage.rings.ring_notes import RingNote
+from pybroker.storage.rings.tail_rings import RingSession
 
 DIRECTORY_ID = bytes([1]) * 16
 METADATA = "__cluster_metadata-0"

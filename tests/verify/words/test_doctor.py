@@ -20,7 +20,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from pybroker.storage.tail_rings import RING_BYTES, RingSession
+from pybroker.storage.rings.tail_rings import RING_BYTES, RingSession
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.process import free_port
 from pybroker.testing.small_disk import mounted_disk, mounted_ext4

@@ -25,8 +25,8 @@ from pybroker.storage.offline.check import check
 from pybroker.storage.offline.findings import Report
 from pybroker.storage.offline.layout import open_target
 from pybroker.storage.offline.losses import accept_loss
-from pybroker.storage.ring_notes import RingNote
-from pybroker.storage.tail_rings import RING_BYTES
+from pybroker.storage.rings.ring_notes import RingNote
+from pybroker.storage.rings.tail_rings import RING_BYTES
 
 END = 9
 BASES = (0, 3, 6)

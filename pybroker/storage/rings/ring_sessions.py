@@ -13,10 +13,10 @@ from pathlib import Path
 
 from pybroker.native.errors import NativeError
 from pybroker.native.rings import RingFile, boot_id, read_ring
-from pybroker.storage import tail_rings
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import clean_shutdown
-from pybroker.storage.tail_rings import RingSession
+from pybroker.storage.rings import tail_rings
+from pybroker.storage.rings.tail_rings import RingSession
 
 logger = logging.getLogger(__name__)
 

@@ -21,16 +21,16 @@ from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.native.rings import DamagedRing, RingFile, add_log_dir, boot_id, read_ring, replay_ring, use_rings
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
-from pybroker.storage import ring_places
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import partition_metadata, topic_ids
 from pybroker.storage.files.atomic import fsync_directory
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.ring_lock import lock_for_broker, locked_for_replay
-from pybroker.storage.ring_notes import RingNote, clear, mark_lost, noted_logs
-from pybroker.storage.ring_salvage import is_cut, regain, salvage
-from pybroker.storage.session_note import FILE_NAME as FILE_NAME
-from pybroker.storage.session_note import RingSession as RingSession
+from pybroker.storage.rings import ring_places
+from pybroker.storage.rings.ring_lock import lock_for_broker, locked_for_replay
+from pybroker.storage.rings.ring_notes import RingNote, clear, mark_lost, noted_logs
+from pybroker.storage.rings.ring_salvage import is_cut, regain, salvage
+from pybroker.storage.rings.session_note import FILE_NAME as FILE_NAME
+from pybroker.storage.rings.session_note import RingSession as RingSession
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)

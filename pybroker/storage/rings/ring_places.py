@@ -24,7 +24,7 @@ from pybroker.storage.errors import StorageError
 from pybroker.storage.files.atomic import write_durably
 from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.storage.files.regular_file import read_text
-from pybroker.storage.session_note import RingSession
+from pybroker.storage.rings.session_note import RingSession
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
