@@ -28,11 +28,11 @@ from pybroker.metadata import features
 from pybroker.metadata.image import MetadataImage
 from pybroker.metadata.log_files import PARTITION_DIRECTORY
 from pybroker.metadata.offline import Replayed, replay
+from pybroker.storage.dirs.log_directory import DELETED_SUFFIX
 from pybroker.storage.files.atomic import fsync_directory, write_durably
 from pybroker.storage.files.directory_lock import DirectoryLock
 from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.storage.files.modes import DIRECTORY_MODE, READABLE_MODE, make_directory
-from pybroker.storage.log_directory import DELETED_SUFFIX
 from pybroker.storage.offline.layout import LogDirFiles, PartitionFiles
 
 #: Voters in records need 3.9, eligible leader replicas 4.0 (KIP-853, KIP-966).

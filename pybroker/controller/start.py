@@ -22,9 +22,9 @@ from pybroker.metadata.records import ControlRecord
 from pybroker.metadata.retention import Retention
 from pybroker.metadata.snapshot import quorum_records, voters_record
 from pybroker.protocol import messages as m
+from pybroker.storage.dirs.log_directory import is_partition
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files.applied_metadata import AppliedMetadata
-from pybroker.storage.log_directory import is_partition
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from pybroker.doctor.finding import Finding, Severity
 from pybroker.doctor.subject import Subject
 from pybroker.metadata.bootstrap import is_only_formatted
 from pybroker.profiles.sizes import format_bytes
-from pybroker.storage.directory_space import reserve_of
+from pybroker.storage.dirs.directory_space import reserve_of
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files.meta_properties import FILE_NAME as META_PROPERTIES
 from pybroker.storage.files.meta_properties import NODE_ID_KEYS, MetaProperties

@@ -27,12 +27,12 @@ from pybroker.metadata.log_files import (
 from pybroker.metadata.offline import Replayed, replay
 from pybroker.metadata.records import VersionedRecord
 from pybroker.protocol import messages as m
+from pybroker.storage.dirs.log_directory import is_partition
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import epoch_checkpoint, partition_metadata
 from pybroker.storage.files.applied_metadata import AppliedMetadata
 from pybroker.storage.files.atomic import fsync_directory
 from pybroker.storage.files.meta_properties import MetaProperties
-from pybroker.storage.log_directory import is_partition
 from pybroker.storage.offline.layout import PartitionFiles
 from pybroker.values import Value
 

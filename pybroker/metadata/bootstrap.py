@@ -20,6 +20,8 @@ from pybroker.metadata.image import QuorumImage, Voter
 from pybroker.metadata.records import ControlRecord, VersionedRecord
 from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
+from pybroker.storage.dirs.format_version import check_format, mark_format
+from pybroker.storage.dirs.log_directory import is_partition
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files.applied_metadata import FILE_NAME as APPLIED_FILE
 from pybroker.storage.files.applied_metadata import recorded_identity
@@ -29,8 +31,6 @@ from pybroker.storage.files.meta_properties import FILE_NAME as PROPERTIES_FILE
 from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.storage.files.modes import DIRECTORY_MODE, FILE_MODE, make_directory
 from pybroker.storage.files.topic_ids import FILE_NAME as TOPIC_IDS_FILE
-from pybroker.storage.format_version import check_format, mark_format
-from pybroker.storage.log_directory import is_partition
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)

@@ -32,10 +32,10 @@ from pybroker.replication.partition_roles import PartitionRoles, Replication
 from pybroker.replication.replica import Replica
 from pybroker.replication.replica_access import ReplicaAccess
 from pybroker.replication.statistics import ReplicationStatistics
+from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.errors import NoDescriptors, OpeningStopped, StorageError
 from pybroker.storage.files.applied_metadata import AppliedMetadata
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_failures import Consequence, consequence
 from pybroker.storage.log_loss import LostRecords
 from pybroker.storage.log_manager import LogManager

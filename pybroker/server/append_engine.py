@@ -14,10 +14,10 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.profiles import Profile
+from pybroker.storage.dirs.full_disk import is_full
+from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files.meta_properties import FILE_NAME as META_PROPERTIES
-from pybroker.storage.full_disk import is_full
-from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.rings import ring_sessions, tail_rings
 
 logger = logging.getLogger(__name__)

@@ -55,11 +55,11 @@ from pybroker.server.observe.observer import Observer
 from pybroker.server.registry import forwarded_keys, load_apis, served_ranges, told_ranges
 from pybroker.server.replica_selector import RackSelector
 from pybroker.server.served_controller import ServedController
+from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files.offset_checkpoint import TopicPartition
 from pybroker.storage.free_space import FreeSpaceWatch
 from pybroker.storage.log_cleaner import LogCleaner
-from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_failures import LogFailures
 from pybroker.storage.log_maintenance import LogMaintenance
 from pybroker.storage.log_manager import LogManager

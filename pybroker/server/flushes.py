@@ -10,7 +10,7 @@ from pybroker.config.topic import TopicConfig
 from pybroker.metadata.image import RESOURCE_TOPIC, MetadataImage
 from pybroker.profiles.measurement.at_start import judge_log_dir
 from pybroker.profiles.measurement.flush import NOT_SENT, SUSPICIOUS
-from pybroker.storage.log_directory import LogDirectory
+from pybroker.storage.dirs.log_directory import LogDirectory
 
 logger = logging.getLogger(__name__)
 

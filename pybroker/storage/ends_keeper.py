@@ -15,10 +15,10 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from pybroker.native.partition import PartitionState, Segment
+from pybroker.storage.dirs.full_disk import is_full
+from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.files.log_ends import FILE_NAME, NO_START, RecordedEnds
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.full_disk import is_full
-from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_loss import (
     LogLosses,
     Loss,

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pybroker.native.partition import set_below_reserve
 from pybroker.observability.event_log import event
 from pybroker.profiles.sizes import format_bytes
-from pybroker.storage.directory_space import measure
-from pybroker.storage.log_directory import LogDirectory
+from pybroker.storage.dirs.directory_space import measure
+from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.log_manager import LogManager
 
 logger = logging.getLogger(__name__)

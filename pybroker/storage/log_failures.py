@@ -18,8 +18,8 @@ from typing import Protocol
 
 from pybroker.native.errors import NativeError, SyncFailed
 from pybroker.observability.event_log import event
-from pybroker.storage.full_disk import is_full
-from pybroker.storage.log_directory import LogDirectory
+from pybroker.storage.dirs.full_disk import is_full
+from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from operator import itemgetter
 
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import NativePartition, PartitionState
-from pybroker.storage.full_disk import is_full
+from pybroker.storage.dirs.full_disk import is_full
 from pybroker.storage.log_config import retention_policy
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.partition_log import PartitionLog

@@ -27,26 +27,26 @@ from pybroker.native.refusal import NativeRefusal
 from pybroker.protocol.errors import ErrorCode
 from pybroker.storage import recovery_report
 from pybroker.storage.closing import close_in_order
-from pybroker.storage.directory_removal import DirectoryRemoval
+from pybroker.storage.dirs.directory_removal import DirectoryRemoval
+from pybroker.storage.dirs.full_disk import is_full
+from pybroker.storage.dirs.interrupted_moves import deleted_partition, settle_moves
+from pybroker.storage.dirs.log_directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory
+from pybroker.storage.dirs.missing_logs import left_of, why_elsewhere
+from pybroker.storage.dirs.strays import tell_kept
 from pybroker.storage.errors import DirectoryOffline, OpeningStopped, StorageError
 from pybroker.storage.files import partition_metadata
 from pybroker.storage.files.applied_metadata import AppliedMetadata
 from pybroker.storage.files.gap_checkpoint import UNKNOWN
 from pybroker.storage.files.log_ends import RecordedEnds
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.full_disk import is_full
-from pybroker.storage.interrupted_moves import deleted_partition, settle_moves
 from pybroker.storage.log_checkpoints import LogCheckpoints
 from pybroker.storage.log_config import partition_config
-from pybroker.storage.log_directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory
 from pybroker.storage.log_failures import Consequence, LogFailures, consequence
 from pybroker.storage.log_loss import LostRecords
 from pybroker.storage.log_slots import LogSlots
-from pybroker.storage.missing_logs import left_of, why_elsewhere
 from pybroker.storage.partition_log import PartitionLog
 from pybroker.storage.rings import tail_rings
 from pybroker.storage.segment_purge import SegmentPurge
-from pybroker.storage.strays import tell_kept
 from pybroker.turns import pause
 
 logger = logging.getLogger(__name__)

@@ -28,10 +28,10 @@ from typing import Any
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import Segment
 from pybroker.protocol.errors import ErrorCode, KafkaError
-from pybroker.storage.directory_copy import DirectoryCopy, LogFile
+from pybroker.storage.dirs.directory_copy import DirectoryCopy, LogFile
+from pybroker.storage.dirs.log_directory import DELETED_SUFFIX, FUTURE_SUFFIX, NAME_BYTES, LogDirectory
 from pybroker.storage.files.atomic import fsync_directory
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.log_directory import DELETED_SUFFIX, FUTURE_SUFFIX, NAME_BYTES, LogDirectory
 from pybroker.storage.log_failures import Consequence, consequence
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.partition_log import PartitionLog

@@ -16,9 +16,9 @@ from typing import ParamSpec, TypeVar
 
 from pybroker.config.topic import TopicConfig
 from pybroker.native.partition import NativePartition
+from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.files.log_ends import RecordedEnds
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.log_directory import LogDirectory
 from pybroker.turns import pause
 
 P = ParamSpec("P")

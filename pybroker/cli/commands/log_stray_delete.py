@@ -20,8 +20,8 @@ def command(paths: tuple[Path, ...], yes: bool) -> None:
     Exit status: 0, 1 one of them was not removed, 2 a PATH is no directory that was set aside.
     """
     from pybroker.cli.strays import locked_dirs
+    from pybroker.storage.dirs.strays import delete, read
     from pybroker.storage.errors import StorageError
-    from pybroker.storage.strays import delete, read
 
     is_kept = False
     with locked_dirs(paths):

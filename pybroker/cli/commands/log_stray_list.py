@@ -11,7 +11,7 @@ import click
 from pybroker.cli.paths import printable
 
 if TYPE_CHECKING:
-    from pybroker.storage.strays import Stray
+    from pybroker.storage.dirs.strays import Stray
 
 
 @click.command(name="list")
@@ -23,7 +23,7 @@ def command(log_dirs: tuple[Path, ...], as_json: bool) -> None:
     Exit status: 0, 2 a log dir cannot be read.
     """
     from pybroker.protocol.uuids import uuid_to_text
-    from pybroker.storage.strays import find
+    from pybroker.storage.dirs.strays import find
 
     try:
         found = [stray for log_dir in log_dirs for stray in find(log_dir)]

@@ -28,8 +28,8 @@ def command(paths: tuple[Path, ...], metadata: Path | None, yes: bool) -> None:
     """
     from pybroker.cli.strays import locked_dirs, topics_beside
     from pybroker.metadata.errors import MetadataError
+    from pybroker.storage.dirs.strays import read, restore, target_of
     from pybroker.storage.errors import StorageError
-    from pybroker.storage.strays import read, restore, target_of
 
     is_refused = False
     with locked_dirs(paths):

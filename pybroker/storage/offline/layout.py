@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from pybroker.storage import format_version
+from pybroker.storage.dirs import format_version
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import (
     applied_metadata,

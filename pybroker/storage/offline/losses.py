@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from pybroker.storage.dirs.interrupted_moves import deleted_partition
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import clean_shutdown, gap_checkpoint, offset_checkpoint, partition_metadata
 from pybroker.storage.files.atomic import fsync_directory
@@ -18,7 +19,6 @@ from pybroker.storage.files.directory_lock import DirectoryLock
 from pybroker.storage.files.log_ends import EndsFile, RecordedEnds, counting, why_not_ours
 from pybroker.storage.files.modes import DIRECTORY_MODE, FILE_MODE, data_opener
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.interrupted_moves import deleted_partition
 from pybroker.storage.log_loss import Loss, find_lost_ring, find_missing, find_short, without_deleted
 from pybroker.storage.offline.findings import Report
 from pybroker.storage.offline.partition_state import PartitionState

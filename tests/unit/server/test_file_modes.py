@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from daemon_client import config_for, connected, running
 
-from pybroker.storage.directory_copy import DirectoryCopy
+from pybroker.storage.dirs.directory_copy import DirectoryCopy
 from pybroker.storage.files import clean_shutdown
 from pybroker.storage.files.log_ends import LogEnds
 from pybroker.storage.files.modes import make_directory

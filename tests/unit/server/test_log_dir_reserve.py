@@ -14,7 +14,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.server.daemon import Daemon
 from pybroker.storage import free_space
-from pybroker.storage.directory_space import Measured
+from pybroker.storage.dirs.directory_space import Measured
 
 TOTAL_BYTES = 1000 << 20
 PLENTY_BYTES = 500 << 20

@@ -12,7 +12,7 @@ from pybroker.config.topic import TopicConfig
 from pybroker.native.broker import EVENT_APPENDED, BrokerOptions, NativeBroker
 from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
-from pybroker.storage.log_directory import LogDirectory
+from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.log_maintenance import LogMaintenance
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.partition_log import PartitionLog

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from pybroker.protocol.uuids import random_uuid
+from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files.applied_metadata import FILE_NAME, AppliedMetadata, recorded_identity
 from pybroker.storage.files.meta_properties import MetaProperties
-from pybroker.storage.log_directory import LogDirectory
 
 APPLIED = AppliedMetadata("c", 100, 7)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.storage.directory_copy import DirectoryCopy, LogFile
+from pybroker.storage.dirs.directory_copy import DirectoryCopy, LogFile
 
 FIRST, SECOND = f"{0:020d}.log", f"{100:020d}.log"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pybroker.storage.directory_space import DirectorySpace, Measured, reserve_of
+from pybroker.storage.dirs.directory_space import DirectorySpace, Measured, reserve_of
 
 GIB = 1 << 30
 

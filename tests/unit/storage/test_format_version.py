@@ -7,8 +7,8 @@ import pytest
 
 from pybroker import __version__
 from pybroker.metadata.bootstrap import open_log_dirs
+from pybroker.storage.dirs.format_version import FILE_NAME, FORMAT, OWN, FormatVersion, check_format, mark_format
 from pybroker.storage.errors import StorageError
-from pybroker.storage.format_version import FILE_NAME, FORMAT, OWN, FormatVersion, check_format, mark_format
 from pybroker.storage.offline.layout import LogDirFiles
 from pybroker.storage.rings import tail_rings
 

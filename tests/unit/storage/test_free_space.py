@@ -14,7 +14,7 @@ from log_setup import Setup, setup
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import NativePartition
 from pybroker.storage import free_space, log_manager
-from pybroker.storage.directory_space import Measured
+from pybroker.storage.dirs.directory_space import Measured
 from pybroker.storage.free_space import FreeSpaceWatch
 
 TOTAL_BYTES = 10 << 30

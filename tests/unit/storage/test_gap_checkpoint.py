@@ -9,9 +9,9 @@ import pytest
 from log_setup import setup
 
 from pybroker.native.partition import PartitionState
+from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.files import offset_checkpoint
 from pybroker.storage.files.gap_checkpoint import FILE_NAME, UNKNOWN, GapCheckpoint
-from pybroker.storage.log_directory import LogDirectory
 
 T = ("t", 0)
 

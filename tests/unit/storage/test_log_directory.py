@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pybroker.native.partition import PartitionState
+from pybroker.storage.dirs.log_directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory
 from pybroker.storage.files import clean_shutdown, offset_checkpoint
-from pybroker.storage.log_directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory
 
 DIRECTORY_ID = bytes(range(16))
 

@@ -17,9 +17,9 @@ from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import NativePartition
 from pybroker.storage.closing import TOGETHER
+from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import clean_shutdown, offset_checkpoint
-from pybroker.storage.log_directory import LogDirectory
 from pybroker.testing.waiting import until_async
 
 

@@ -19,7 +19,7 @@ from pybroker.native.errors import NativeError
 from pybroker.native.partition import SCRUB_NOTHING, NativePartition, ScrubStep
 from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
-from pybroker.storage.log_directory import LogDirectory
+from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.log_scrub import LogScrub
 from pybroker.storage.partition_log import PartitionLog

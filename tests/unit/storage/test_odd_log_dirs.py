@@ -12,12 +12,12 @@ from log_setup import TOPIC_ID, Setup
 
 from pybroker.config.topic import TopicConfig
 from pybroker.protocol.uuids import uuid_to_text
-from pybroker.storage import log_directory
+from pybroker.storage.dirs import log_directory
+from pybroker.storage.dirs.interrupted_moves import settle_moves
+from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.errors import DirectoryOffline, StorageError
 from pybroker.storage.files import partition_metadata
 from pybroker.storage.files.applied_metadata import AppliedMetadata
-from pybroker.storage.interrupted_moves import settle_moves
-from pybroker.storage.log_directory import LogDirectory
 
 ID = "0123456789abcdef0123456789abcdef"
 METADATA = AppliedMetadata("c", 1, 1)

@@ -14,8 +14,8 @@ from pybroker.native.broker import BrokerOptions, NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
+from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.files import offset_checkpoint, partition_metadata
-from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_manager import LogManager
 
 TOPIC_ID = bytes(range(16))

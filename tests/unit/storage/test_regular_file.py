@@ -11,7 +11,7 @@ import pytest
 
 from pybroker.native.errors import NativeError
 from pybroker.protocol.uuids import random_uuid
-from pybroker.storage import format_version
+from pybroker.storage.dirs import format_version
 from pybroker.storage.files import (
     clean_shutdown,
     epoch_checkpoint,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import partition_metadata, topic_ids
 from pybroker.storage.files.topic_ids import TopicIds
-from pybroker.storage.log_directory import LogDirectory
 
 OLD, NEW = bytes(15) + b"\x11", bytes(15) + b"\x12"
 KEY = ("t", 0)

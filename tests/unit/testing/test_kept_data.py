@@ -15,8 +15,8 @@ import pytest
 
 from pybroker.cluster.errors import ProcessFailed
 from pybroker.protocol.uuids import random_uuid
+from pybroker.storage.dirs.format_version import FORMAT, OWN, FormatVersion
 from pybroker.storage.files.meta_properties import MetaProperties
-from pybroker.storage.format_version import FORMAT, OWN, FormatVersion
 from pybroker.testing import kept_data
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.kept_data import OVERRIDES, TOPIC

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.storage.format_version import OWN, FormatVersion
+from pybroker.storage.dirs.format_version import OWN, FormatVersion
 from pybroker.testing import kept_data
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.kept_data import OVERRIDES, KeptData
 
 ROOT = Path(__file__).resolve().parents[3]
-MARK = "pybroker/storage/format_version.py"
+MARK = "pybroker/storage/dirs/format_version.py"
 
 
 def git(*arguments: str) -> bytes:
@@ -31,7 +31,7 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tree of the older version with its extension in place."""
     revision = os.environ.get("PYBROKER_UPGRADE_FROM")
     if not revision:
-        added = git("log", "--diff-filter=A", "--format=%H", "--", MARK).decode().split()
+        added = git("log", "--follow", "--diff-filter=A", "--format=%H", "--", MARK).decode().split()
         if not added:
             pytest.skip(f"git does not know when {MARK} was added: fetch the whole history")
         revision = f"{added[-1]}^"

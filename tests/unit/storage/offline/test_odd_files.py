@@ -25,9 +25,9 @@ from pybroker.config.topic import TopicConfig
 from pybroker.metadata.offline import topic_ids
 from pybroker.native.broker import BrokerOptions, NativeBroker
 from pybroker.protocol import messages as m
+from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import partition_metadata
-from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.offline import readable
 from pybroker.storage.offline.layout import LogDirFiles, PartitionFiles, open_target

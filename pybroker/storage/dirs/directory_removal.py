@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from pathlib import Path
 
-from pybroker.storage.log_directory import remove_gently
+from pybroker.storage.dirs.log_directory import remove_gently
 
 
 class DirectoryRemoval:

@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pybroker.protocol.uuids import uuid_to_text
+from pybroker.storage.dirs.log_directory import STRAY_SUFFIX, LogDirectory
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import partition_metadata
 from pybroker.storage.files.applied_metadata import AppliedMetadata
 from pybroker.storage.files.atomic import fsync_directory
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.log_directory import STRAY_SUFFIX, LogDirectory
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)

@@ -10,10 +10,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pybroker.storage.dirs.log_directory import DELETED_SUFFIX, LogDirectory, remove_tree
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import partition_metadata
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.log_directory import DELETED_SUFFIX, LogDirectory, remove_tree
 
 logger = logging.getLogger(__name__)
 

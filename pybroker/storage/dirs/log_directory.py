@@ -21,7 +21,7 @@ from pybroker.native.errors import NativeError
 from pybroker.native.partition import PartitionState
 from pybroker.profiles.measurement.result import Conclusion
 from pybroker.protocol.uuids import uuid_to_text
-from pybroker.storage.directory_space import DirectorySpace
+from pybroker.storage.dirs.directory_space import DirectorySpace
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import clean_shutdown, offset_checkpoint, partition_metadata
 from pybroker.storage.files.applied_metadata import AppliedMetadata

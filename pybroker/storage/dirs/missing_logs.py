@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from pybroker.protocol.uuids import is_reserved, uuid_to_text
+from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import partition_metadata
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.log_directory import LogDirectory
 
 Left = tuple[LogDirectory, Path]
 """A log that was renamed to be deleted, and lies nowhere else: its log dir and where it is."""
