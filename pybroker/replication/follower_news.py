@@ -11,7 +11,7 @@ from pybroker.native.fetcher import (
     FOLLOWER_RESTARTED,
     FOLLOWER_STOPPED,
 )
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.logs.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable
 
 from pybroker.native.broker import OFFLINE_SYNC, OFFLINE_WRITE
 from pybroker.native.errors import NativeError, SyncFailed
-from pybroker.storage.log_failures import Consequence, consequence
-from pybroker.storage.log_manager import LogManager
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.logs.log_failures import Consequence, consequence
+from pybroker.storage.logs.log_manager import LogManager
+from pybroker.storage.logs.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 

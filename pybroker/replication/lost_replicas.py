@@ -12,9 +12,9 @@ import logging
 from pybroker.metadata.image import PartitionRegistration
 from pybroker.observability.event_log import event
 from pybroker.replication.replica import Replica
-from pybroker.storage.ends_keeper import EndsKeeper
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.log_loss import end_of
+from pybroker.storage.logs.ends_keeper import EndsKeeper
+from pybroker.storage.logs.log_loss import end_of
 
 logger = logging.getLogger(__name__)
 

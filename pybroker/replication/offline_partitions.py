@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pybroker.native.errors import NativeError
 from pybroker.native.refusal import NativeRefusal
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.log_manager import LogManager
+from pybroker.storage.logs.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
 

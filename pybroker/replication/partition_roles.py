@@ -25,7 +25,7 @@ from pybroker.replication.fetcher_manager import NOTHING_FETCHED, ReplicaFetcher
 from pybroker.replication.isr_manager import IsrManager, IsrStatistics
 from pybroker.replication.replica import Replica
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.logs.partition_log import PartitionLog
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from pybroker.replication.data_plane import ReplicatedPartition
 from pybroker.replication.fetcher_manager import Source
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.logs.partition_log import PartitionLog
 
 
 @dataclass(slots=True)

@@ -22,8 +22,8 @@ from pybroker.replication.native_errors import kafka_error
 from pybroker.replication.offline_partitions import OfflinePartitions
 from pybroker.replication.replica import Replica
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.log_manager import LogManager
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.logs.log_manager import LogManager
+from pybroker.storage.logs.partition_log import PartitionLog
 from pybroker.turns import in_slices
 
 #: Between looks whether the followers have done what their leader has.

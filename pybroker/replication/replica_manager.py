@@ -36,10 +36,10 @@ from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.errors import NoDescriptors, OpeningStopped, StorageError
 from pybroker.storage.files.applied_metadata import AppliedMetadata
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.log_failures import Consequence, consequence
-from pybroker.storage.log_loss import LostRecords
-from pybroker.storage.log_manager import LogManager
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.logs.log_failures import Consequence, consequence
+from pybroker.storage.logs.log_loss import LostRecords
+from pybroker.storage.logs.log_manager import LogManager
+from pybroker.storage.logs.partition_log import PartitionLog
 from pybroker.turns import in_slices, pause
 from pybroker.values import Value
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pybroker.server.add_partitions_to_txn_manager import AddPartitionsToTxnManager
     from pybroker.server.auto_topic_creation import AutoTopicCreation
     from pybroker.server.served_controller import ServedController
-    from pybroker.storage.log_mover import LogMover
+    from pybroker.storage.logs.log_mover import LogMover
 
 Req = TypeVar("Req")
 Resp = TypeVar("Resp")

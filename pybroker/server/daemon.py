@@ -58,13 +58,13 @@ from pybroker.server.served_controller import ServedController
 from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.free_space import FreeSpaceWatch
-from pybroker.storage.log_cleaner import LogCleaner
-from pybroker.storage.log_failures import LogFailures
-from pybroker.storage.log_maintenance import LogMaintenance
-from pybroker.storage.log_manager import LogManager
-from pybroker.storage.log_mover import LogMover
-from pybroker.storage.log_scrub import LogScrub
+from pybroker.storage.logs.free_space import FreeSpaceWatch
+from pybroker.storage.logs.log_cleaner import LogCleaner
+from pybroker.storage.logs.log_failures import LogFailures
+from pybroker.storage.logs.log_maintenance import LogMaintenance
+from pybroker.storage.logs.log_manager import LogManager
+from pybroker.storage.logs.log_mover import LogMover
+from pybroker.storage.logs.log_scrub import LogScrub
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)

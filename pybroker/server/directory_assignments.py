@@ -11,7 +11,7 @@ import asyncio
 from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.image import MetadataImage, TopicImage
 from pybroker.server.metadata_controller import MetadataController
-from pybroker.storage.log_manager import LogManager
+from pybroker.storage.logs.log_manager import LogManager
 
 
 class DirectoryAssignments:

@@ -15,8 +15,8 @@ from pybroker.metadata.image import RESOURCE_BROKER, MetadataImage
 from pybroker.server.metadata_controller import MetadataController
 from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.errors import StorageError
-from pybroker.storage.log_manager import LogManager
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.logs.log_manager import LogManager
+from pybroker.storage.logs.partition_log import PartitionLog
 
 _ALL = "*"
 

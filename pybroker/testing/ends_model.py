@@ -25,10 +25,10 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.topic import TopicConfig
 from pybroker.native.partition import NEVER_CUT, PartitionState, Segment
 from pybroker.storage.dirs.log_directory import DELETED_SUFFIX, LogDirectory
-from pybroker.storage.ends_keeper import EndsKeeper
 from pybroker.storage.files import atomic, log_ends, partition_metadata
-from pybroker.storage.log_loss import Loss, find_missing, find_short
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.logs.ends_keeper import EndsKeeper
+from pybroker.storage.logs.log_loss import Loss, find_missing, find_short
+from pybroker.storage.logs.partition_log import PartitionLog
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -14,9 +14,9 @@ from pybroker.observability.event_log import EventLog
 
 if TYPE_CHECKING:
     from pybroker.server.api import BrokerServices
-    from pybroker.storage.log_cleaner import LogCleaner
-    from pybroker.storage.log_manager import LogManager
-    from pybroker.storage.log_scrub import LogScrub
+    from pybroker.storage.logs.log_cleaner import LogCleaner
+    from pybroker.storage.logs.log_manager import LogManager
+    from pybroker.storage.logs.log_scrub import LogScrub
 
 STARTING = "starting"
 RECOVERING = "recovering"

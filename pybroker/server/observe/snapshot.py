@@ -30,9 +30,9 @@ from pybroker.replication.statistics import ReplicationStatistics
 from pybroker.server.observe.observed import SERVING, Observed
 from pybroker.server.observe.turn_meter import TurnStatistics, meter_of
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.log_cleaner import CleanerStatistics
-from pybroker.storage.log_manager import LogManager
-from pybroker.storage.log_scrub import ScrubProgress
+from pybroker.storage.logs.log_cleaner import CleanerStatistics
+from pybroker.storage.logs.log_manager import LogManager
+from pybroker.storage.logs.log_scrub import ScrubProgress
 
 MOST_OFFSETS = 20_000
 """Committed offsets whose lag is told."""

@@ -1,6 +1,6 @@
 """Records that logs of a stopped broker had and have no more, as a start would find them; and accepting that.
 
-`pybroker/storage/log_loss.py` has the comparisons of a start. Blocks; `OSError`, and `StorageError` for what cannot be
+`pybroker/storage/logs/log_loss.py` has the comparisons of a start. Blocks; `OSError`, and `StorageError` for what cannot be
 done.
 """
 
@@ -19,7 +19,7 @@ from pybroker.storage.files.directory_lock import DirectoryLock
 from pybroker.storage.files.log_ends import EndsFile, RecordedEnds, counting, why_not_ours
 from pybroker.storage.files.modes import DIRECTORY_MODE, FILE_MODE, data_opener
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.log_loss import Loss, find_lost_ring, find_missing, find_short, without_deleted
+from pybroker.storage.logs.log_loss import Loss, find_lost_ring, find_missing, find_short, without_deleted
 from pybroker.storage.offline.findings import Report
 from pybroker.storage.offline.partition_state import PartitionState
 from pybroker.storage.rings import ring_notes

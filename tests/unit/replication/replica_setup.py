@@ -26,7 +26,7 @@ from pybroker.replication.isr_manager import IsrManager
 from pybroker.replication.partition_roles import Replication
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage.dirs.log_directory import LogDirectory
-from pybroker.storage.log_manager import LogManager
+from pybroker.storage.logs.log_manager import LogManager
 
 NODE_ID = 1
 

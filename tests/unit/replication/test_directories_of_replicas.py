@@ -15,7 +15,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.replication import departures
 from pybroker.storage.files.applied_metadata import AppliedMetadata
-from pybroker.storage.log_manager import LogManager
+from pybroker.storage.logs.log_manager import LogManager
 from pybroker.testing.waiting import until_async
 
 

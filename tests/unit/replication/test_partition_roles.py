@@ -26,7 +26,7 @@ from pybroker.replication.isr_manager import IsrManager
 from pybroker.replication.partition_roles import PartitionRoles, Replication
 from pybroker.replication.replica import Replica
 from pybroker.storage.dirs.log_directory import LogDirectory
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.logs.partition_log import PartitionLog
 
 NODE_ID = 1
 

@@ -20,7 +20,7 @@ from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.replication import departures, log_repair
 from pybroker.replication.partition_roles import PartitionRoles
 from pybroker.storage.files import clean_shutdown
-from pybroker.storage.log_manager import LogManager
+from pybroker.storage.logs.log_manager import LogManager
 from pybroker.testing.look_counter import LookCounter
 
 

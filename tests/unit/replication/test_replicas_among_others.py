@@ -15,7 +15,7 @@ from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.replication.fetcher_manager import NOTHING_FETCHED
 from pybroker.replication.partition_roles import PartitionRoles
 from pybroker.storage.files import offset_checkpoint
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.logs.partition_log import PartitionLog
 from pybroker.testing.waiting import until_async
 
 

@@ -25,7 +25,7 @@ from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.server.daemon import Daemon, ready_line
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import clean_shutdown, topic_ids
-from pybroker.storage.log_manager import LogManager
+from pybroker.storage.logs.log_manager import LogManager
 
 
 def api_versions(version: str = "1.0") -> Any:

@@ -20,9 +20,9 @@ from pybroker.profiles import load_profile
 from pybroker.protocol.errors import ErrorCode
 from pybroker.server import append_engine
 from pybroker.server.daemon import Daemon
-from pybroker.storage import log_mover
 from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.files import topic_ids
+from pybroker.storage.logs import log_mover
 from pybroker.storage.rings import session_note, tail_rings
 from pybroker.testing.damage import harm
 from pybroker.testing.waiting import until_async

@@ -13,8 +13,8 @@ from daemon_client import Client, config_for, connected, running
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.server.daemon import Daemon
-from pybroker.storage import free_space
 from pybroker.storage.dirs.directory_space import Measured
+from pybroker.storage.logs import free_space
 
 TOTAL_BYTES = 1000 << 20
 PLENTY_BYTES = 500 << 20
@@ -66,7 +66,7 @@ async def delete_records(client: Client, offset: int) -> int:
 def test_only_producers_are_refused_below_the_reserve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "pybroker.storage.free_space")
+    caplog.set_level(logging.WARNING, "pybroker.storage.logs.free_space")
     disk = Disk(monkeypatch)
     refused = int(ErrorCode.KAFKA_STORAGE_ERROR)
 

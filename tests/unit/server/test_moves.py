@@ -22,9 +22,9 @@ from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.record_batch import Record
 from pybroker.server.daemon import Daemon
-from pybroker.storage import log_mover
 from pybroker.storage.files import offset_checkpoint
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.logs import log_mover
+from pybroker.storage.logs.partition_log import PartitionLog
 from pybroker.testing.waiting import until, until_async
 
 OK = ErrorCode.NONE

@@ -13,9 +13,9 @@ from pybroker.native.broker import EVENT_APPENDED, BrokerOptions, NativeBroker
 from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
 from pybroker.storage.dirs.log_directory import LogDirectory
-from pybroker.storage.log_maintenance import LogMaintenance
-from pybroker.storage.log_manager import LogManager
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.logs.log_maintenance import LogMaintenance
+from pybroker.storage.logs.log_manager import LogManager
+from pybroker.storage.logs.partition_log import PartitionLog
 
 TOPIC_ID = bytes(range(16))
 NOT_LEADER = 6

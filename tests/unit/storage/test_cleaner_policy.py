@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pybroker.native.partition import PartitionState, Segment
-from pybroker.storage.cleaner_policy import CompactionPolicy, FirstDirty, LogToClean, examine, first_dirty
+from pybroker.storage.logs.cleaner_policy import CompactionPolicy, FirstDirty, LogToClean, examine, first_dirty
 
 NOW_MS = 1_000_000
 UNBOUNDED_MS = 2**63 - 1

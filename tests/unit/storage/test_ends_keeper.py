@@ -14,7 +14,7 @@ from log_setup import Setup, setup
 
 from pybroker.storage.files import log_ends
 from pybroker.storage.files.log_ends import EndsFile, RecordedEnds
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.logs.partition_log import PartitionLog
 
 KEY = ("t", 0)
 

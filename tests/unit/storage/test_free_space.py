@@ -13,9 +13,9 @@ from log_setup import Setup, setup
 
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import NativePartition
-from pybroker.storage import free_space, log_manager
 from pybroker.storage.dirs.directory_space import Measured
-from pybroker.storage.free_space import FreeSpaceWatch
+from pybroker.storage.logs import free_space, log_manager
+from pybroker.storage.logs.free_space import FreeSpaceWatch
 
 TOTAL_BYTES = 10 << 30
 RESERVE_BYTES = TOTAL_BYTES // 100
@@ -137,7 +137,7 @@ def test_a_file_system_that_does_not_answer_is_a_failed_log_dir(
 def test_what_a_full_disk_lets_fail_is_not_told_again_and_again(
     tmp_path: Path, disk: Disk, caplog: pytest.LogCaptureFixture, is_low: bool, expected: list[str]
 ) -> None:
-    caplog.set_level(logging.INFO, "pybroker.storage.log_failures")
+    caplog.set_level(logging.INFO, "pybroker.storage.logs.log_failures")
 
     async def run() -> None:
         async with setup(tmp_path) as made:

@@ -16,11 +16,11 @@ from ring_files import write_ring, write_session
 from pybroker.native.bindings import lib
 from pybroker.native.errors import CloseUnfinished, NativeError, SyncFailed
 from pybroker.native.partition import NativePartition, Segment
-from pybroker.storage import closing, log_maintenance
 from pybroker.storage.dirs.full_disk import is_full
 from pybroker.storage.files import clean_shutdown
 from pybroker.storage.files.partition_metadata import FILE_NAME as PARTITION_METADATA
-from pybroker.storage.retention import RetentionDecision
+from pybroker.storage.logs import closing, log_maintenance
+from pybroker.storage.logs.retention import RetentionDecision
 from pybroker.storage.rings import tail_rings
 
 FULL = NativeError(-errno.ENOSPC)

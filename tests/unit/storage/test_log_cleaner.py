@@ -24,13 +24,13 @@ from pybroker.native.partition import (
     Segment,
 )
 from pybroker.storage.dirs.log_directory import LogDirectory
-from pybroker.storage.ends_keeper import EndsKeeper
 from pybroker.storage.files import gap_checkpoint, offset_checkpoint
 from pybroker.storage.files.cleaner_checkpoint import CleanerCheckpoint
-from pybroker.storage.log_cleaner import LogCleaner
-from pybroker.storage.log_failures import LogFailures
-from pybroker.storage.partition_log import PartitionLog
-from pybroker.storage.segment_purge import SegmentPurge
+from pybroker.storage.logs.ends_keeper import EndsKeeper
+from pybroker.storage.logs.log_cleaner import LogCleaner
+from pybroker.storage.logs.log_failures import LogFailures
+from pybroker.storage.logs.partition_log import PartitionLog
+from pybroker.storage.logs.segment_purge import SegmentPurge
 from pybroker.testing.waiting import until_async
 
 CORRUPT_MESSAGE = 2

@@ -6,7 +6,7 @@ import pytest
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.topic import TopicConfig
-from pybroker.storage.log_config import partition_config
+from pybroker.storage.logs.log_config import partition_config
 
 LIMIT = "max.decompressed.message.bytes"
 

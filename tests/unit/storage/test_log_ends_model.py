@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from pybroker.storage import ends_keeper, log_loss
+from pybroker.storage.logs import ends_keeper, log_loss
 from pybroker.testing import ends_model
 from pybroker.testing.ends_model import Broken, play
 

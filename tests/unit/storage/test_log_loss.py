@@ -15,7 +15,7 @@ from ring_files import SESSION, write_ring, write_session
 from pybroker.native.rings import boot_id
 from pybroker.storage.files import clean_shutdown, log_ends, offset_checkpoint
 from pybroker.storage.files.log_ends import FILE_NAME, EndsFile, LogEnds, RecordedEnds
-from pybroker.storage.log_loss import LostRecords
+from pybroker.storage.logs.log_loss import LostRecords
 from pybroker.storage.rings import tail_rings
 from pybroker.storage.rings.ring_notes import RingNote
 

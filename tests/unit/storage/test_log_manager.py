@@ -16,10 +16,10 @@ from pybroker.config.topic import TopicConfig
 from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import NativePartition
-from pybroker.storage.closing import TOGETHER
 from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import clean_shutdown, offset_checkpoint
+from pybroker.storage.logs.closing import TOGETHER
 from pybroker.testing.waiting import until_async
 
 

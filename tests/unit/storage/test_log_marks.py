@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from log_setup import Setup, setup
 
-from pybroker.storage import log_maintenance
+from pybroker.storage.logs import log_maintenance
+from pybroker.storage.logs.partition_log import PartitionLog
 from pybroker.storage.offline.binary_files import Mark, read_mark
-from pybroker.storage.partition_log import PartitionLog
 from pybroker.testing.waiting import until_async
 
 MARK = ".pybroker_mark"

@@ -20,9 +20,9 @@ from pybroker.native.partition import SCRUB_NOTHING, NativePartition, ScrubStep
 from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
 from pybroker.storage.dirs.log_directory import LogDirectory
-from pybroker.storage.log_manager import LogManager
-from pybroker.storage.log_scrub import LogScrub
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.logs.log_manager import LogManager
+from pybroker.storage.logs.log_scrub import LogScrub
+from pybroker.storage.logs.partition_log import PartitionLog
 from pybroker.testing.waiting import until_async
 
 SEGMENT = "00000000000000000000"
@@ -170,7 +170,7 @@ def test_what_a_start_trusts_is_checked_once_right_after_it(tmp_path: Path, capl
         log.native.lead(0)
         log.native.append(record_batch.build(0, 0, [Record(None, bytes(900))], timestamp_ms=1), 99)
         await until_written(log.native, BATCH_COUNT + 2)
-        with caplog.at_level(logging.INFO, "pybroker.storage.log_scrub"):
+        with caplog.at_level(logging.INFO, "pybroker.storage.logs.log_scrub"):
             await scrub.check_opened()
             await scrub.check_opened()
         active = tmp_path / "t-1" / f"{BATCH_COUNT:020d}.log"

@@ -16,7 +16,7 @@ from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
 from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.files import offset_checkpoint, partition_metadata
-from pybroker.storage.log_manager import LogManager
+from pybroker.storage.logs.log_manager import LogManager
 
 TOPIC_ID = bytes(range(16))
 CORRUPT_MESSAGE = 2

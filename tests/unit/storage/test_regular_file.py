@@ -25,7 +25,7 @@ from pybroker.storage.files.applied_metadata import AppliedMetadata
 from pybroker.storage.files.directory_lock import FILE_NAME as LOCK
 from pybroker.storage.files.directory_lock import DirectoryLock
 from pybroker.storage.files.regular_file import WrongKind, open_regular, read_bytes, read_text
-from pybroker.storage.log_failures import Consequence, consequence
+from pybroker.storage.logs.log_failures import Consequence, consequence
 from pybroker.storage.rings import tail_rings
 from pybroker.testing.damage import harm
 

@@ -10,7 +10,7 @@ import pytest
 from log_setup import setup
 
 from pybroker.native.partition import Segment
-from pybroker.storage.retention import RetentionDecision, RetentionPolicy, decide
+from pybroker.storage.logs.retention import RetentionDecision, RetentionPolicy, decide
 
 NOW_MS = 1_000_000
 KEEP = RetentionPolicy(deletes=True, retention_bytes=-1, retention_ms=-1)

@@ -14,8 +14,8 @@ from log_setup import Setup, setup
 
 from pybroker.config.topic import TopicConfig
 from pybroker.native.partition import NativePartition
-from pybroker.storage import segment_purge
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.logs import segment_purge
+from pybroker.storage.logs.partition_log import PartitionLog
 
 
 def bases(log: PartitionLog) -> list[int]:

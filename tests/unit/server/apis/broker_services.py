@@ -22,7 +22,7 @@ from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import RequestContext
 from pybroker.server.auto_topic_creation import AutoTopicCreation
 from pybroker.server.served_controller import ServedController
-from pybroker.storage.log_mover import FutureLog
+from pybroker.storage.logs.log_mover import FutureLog
 
 NODE_ID = 1
 LISTENER = "PLAINTEXT"

@@ -28,7 +28,7 @@ from pybroker.protocol import messages as m
 from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import partition_metadata
-from pybroker.storage.log_manager import LogManager
+from pybroker.storage.logs.log_manager import LogManager
 from pybroker.storage.offline import readable
 from pybroker.storage.offline.layout import LogDirFiles, PartitionFiles, open_target
 from pybroker.storage.offline.repair_dir import repair

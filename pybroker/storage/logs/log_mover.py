@@ -32,9 +32,9 @@ from pybroker.storage.dirs.directory_copy import DirectoryCopy, LogFile
 from pybroker.storage.dirs.log_directory import DELETED_SUFFIX, FUTURE_SUFFIX, NAME_BYTES, LogDirectory
 from pybroker.storage.files.atomic import fsync_directory
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.log_failures import Consequence, consequence
-from pybroker.storage.log_manager import LogManager
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.logs.log_failures import Consequence, consequence
+from pybroker.storage.logs.log_manager import LogManager
+from pybroker.storage.logs.partition_log import PartitionLog
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)

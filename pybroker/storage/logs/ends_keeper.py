@@ -19,7 +19,7 @@ from pybroker.storage.dirs.full_disk import is_full
 from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.files.log_ends import FILE_NAME, NO_START, RecordedEnds
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.log_loss import (
+from pybroker.storage.logs.log_loss import (
     LogLosses,
     Loss,
     LostRecords,
@@ -28,7 +28,7 @@ from pybroker.storage.log_loss import (
     find_short,
     without_deleted,
 )
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.logs.partition_log import PartitionLog
 from pybroker.turns import in_slices
 
 logger = logging.getLogger(__name__)

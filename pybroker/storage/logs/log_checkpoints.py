@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pybroker.native.partition import PartitionState, partition_states
 from pybroker.storage.dirs.log_directory import LogDirectory
-from pybroker.storage.ends_keeper import EndsKeeper
 from pybroker.storage.files.log_ends import RecordedEnds
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.log_failures import LogFailures
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.logs.ends_keeper import EndsKeeper
+from pybroker.storage.logs.log_failures import LogFailures
+from pybroker.storage.logs.partition_log import PartitionLog
 from pybroker.turns import in_slices
 
 #: Reading the states of so many logs takes less than a slice of the loop.

@@ -16,7 +16,7 @@ from pybroker.observability.event_log import event
 from pybroker.profiles.sizes import format_bytes
 from pybroker.storage.dirs.directory_space import measure
 from pybroker.storage.dirs.log_directory import LogDirectory
-from pybroker.storage.log_manager import LogManager
+from pybroker.storage.logs.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
 

@@ -28,8 +28,8 @@ from pybroker.native.partition import (
     ScrubPass,
     ScrubStep,
 )
-from pybroker.storage.log_manager import LogManager
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.logs.log_manager import LogManager
+from pybroker.storage.logs.partition_log import PartitionLog
 from pybroker.turns import in_slices
 
 logger = logging.getLogger(__name__)

@@ -22,10 +22,10 @@ from operator import attrgetter
 
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import CleanOptions, CleanProgress, CleanResult, PartitionState
-from pybroker.storage.cleaner_policy import CompactionPolicy, LogToClean, dirty_segments, examine, first_dirty
-from pybroker.storage.log_config import CleanerConfig, clean_options, compaction_policy
-from pybroker.storage.log_manager import LogManager
-from pybroker.storage.partition_log import PartitionLog, completed
+from pybroker.storage.logs.cleaner_policy import CompactionPolicy, LogToClean, dirty_segments, examine, first_dirty
+from pybroker.storage.logs.log_config import CleanerConfig, clean_options, compaction_policy
+from pybroker.storage.logs.log_manager import LogManager
+from pybroker.storage.logs.partition_log import PartitionLog, completed
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import NativePartition
-from pybroker.storage.partition_log import PartitionLog, completed
+from pybroker.storage.logs.partition_log import PartitionLog, completed
 
 #: Logs that are due within one such span of time are seen to together.
 _SPAN_S = 0.1

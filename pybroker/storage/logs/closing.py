@@ -16,7 +16,7 @@ from concurrent.futures import Executor
 from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import CloseUnfinished, NativeError, SyncFailed
 from pybroker.storage.dirs.log_directory import LogDirectory
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.logs.partition_log import PartitionLog
 
 #: From so many logs in a dir on its file system is synced: that waits for what others have written there, too.
 TOGETHER = 16

@@ -15,11 +15,11 @@ from operator import itemgetter
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import NativePartition, PartitionState
 from pybroker.storage.dirs.full_disk import is_full
-from pybroker.storage.log_config import retention_policy
-from pybroker.storage.log_manager import LogManager
-from pybroker.storage.partition_log import PartitionLog
-from pybroker.storage.retention import RetentionDecision, decide
-from pybroker.storage.segment_purge import Call, call_each
+from pybroker.storage.logs.log_config import retention_policy
+from pybroker.storage.logs.log_manager import LogManager
+from pybroker.storage.logs.partition_log import PartitionLog
+from pybroker.storage.logs.retention import RetentionDecision, decide
+from pybroker.storage.logs.segment_purge import Call, call_each
 
 logger = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from pybroker.native.partition import (
     CleanOptions,
     PartitionConfig,
 )
-from pybroker.storage.cleaner_policy import CompactionPolicy, LogToClean
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.retention import RetentionPolicy
+from pybroker.storage.logs.cleaner_policy import CompactionPolicy, LogToClean
+from pybroker.storage.logs.retention import RetentionPolicy
 from pybroker.values import Value
 
 _CODEC_IDS = {"producer": -1, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}

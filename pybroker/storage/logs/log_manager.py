@@ -25,8 +25,6 @@ from pybroker.native.metrics import read_stats
 from pybroker.native.partition import NativePartition, PartitionState, set_below_reserve
 from pybroker.native.refusal import NativeRefusal
 from pybroker.protocol.errors import ErrorCode
-from pybroker.storage import recovery_report
-from pybroker.storage.closing import close_in_order
 from pybroker.storage.dirs.directory_removal import DirectoryRemoval
 from pybroker.storage.dirs.full_disk import is_full
 from pybroker.storage.dirs.interrupted_moves import deleted_partition, settle_moves
@@ -39,14 +37,16 @@ from pybroker.storage.files.applied_metadata import AppliedMetadata
 from pybroker.storage.files.gap_checkpoint import UNKNOWN
 from pybroker.storage.files.log_ends import RecordedEnds
 from pybroker.storage.files.offset_checkpoint import TopicPartition
-from pybroker.storage.log_checkpoints import LogCheckpoints
-from pybroker.storage.log_config import partition_config
-from pybroker.storage.log_failures import Consequence, LogFailures, consequence
-from pybroker.storage.log_loss import LostRecords
-from pybroker.storage.log_slots import LogSlots
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.logs import recovery_report
+from pybroker.storage.logs.closing import close_in_order
+from pybroker.storage.logs.log_checkpoints import LogCheckpoints
+from pybroker.storage.logs.log_config import partition_config
+from pybroker.storage.logs.log_failures import Consequence, LogFailures, consequence
+from pybroker.storage.logs.log_loss import LostRecords
+from pybroker.storage.logs.log_slots import LogSlots
+from pybroker.storage.logs.partition_log import PartitionLog
+from pybroker.storage.logs.segment_purge import SegmentPurge
 from pybroker.storage.rings import tail_rings
-from pybroker.storage.segment_purge import SegmentPurge
 from pybroker.turns import pause
 
 logger = logging.getLogger(__name__)

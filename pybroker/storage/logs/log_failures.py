@@ -20,7 +20,7 @@ from pybroker.native.errors import NativeError, SyncFailed
 from pybroker.observability.event_log import event
 from pybroker.storage.dirs.full_disk import is_full
 from pybroker.storage.dirs.log_directory import LogDirectory
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.logs.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
