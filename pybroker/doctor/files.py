@@ -20,9 +20,9 @@ from pybroker.profiles.sizes import format_bytes
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import clean_shutdown, offset_checkpoint
 from pybroker.storage.files.meta_properties import FILE_NAME as META_PROPERTIES
-from pybroker.storage.offline.check import check
-from pybroker.storage.offline.findings import Finding as FileFinding
-from pybroker.storage.offline.findings import Report
+from pybroker.storage.offline.checks.check import check
+from pybroker.storage.offline.checks.findings import Finding as FileFinding
+from pybroker.storage.offline.checks.findings import Report
 from pybroker.storage.offline.layout import LogDirFiles, PartitionFiles
 
 _MOST_BYTES = 4 << 30

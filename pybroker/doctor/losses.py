@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pybroker.doctor.finding import Finding, Severity
 from pybroker.doctor.subject import Subject
-from pybroker.storage.offline.losses import quick_losses
+from pybroker.storage.offline.checks.losses import quick_losses
 
 
 def _lost_records(subject: Subject) -> Iterator[Finding]:

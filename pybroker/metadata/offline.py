@@ -20,8 +20,8 @@ from pybroker.storage.files import applied_metadata
 from pybroker.storage.files.applied_metadata import AppliedMetadata
 from pybroker.storage.files.meta_properties import DIRECTORY_ID
 from pybroker.storage.offline import text_files
-from pybroker.storage.offline.check import LogDirState
-from pybroker.storage.offline.findings import Report
+from pybroker.storage.offline.checks.check import LogDirState
+from pybroker.storage.offline.checks.findings import Report
 from pybroker.storage.offline.layout import MetadataSnapshot, PartitionFiles
 from pybroker.storage.offline.partition_state import PartitionState
 from pybroker.values import Value

@@ -9,8 +9,8 @@ import pytest
 
 from pybroker.metadata.offline import check_metadata, topic_ids
 from pybroker.native.walk import EVERY, SegmentWalk
-from pybroker.storage.offline.check import check
-from pybroker.storage.offline.findings import Report
+from pybroker.storage.offline.checks.check import check
+from pybroker.storage.offline.checks.findings import Report
 from pybroker.storage.offline.layout import open_target
 from pybroker.storage.offline.repair_dir import repair
 from pybroker.testing.broker import BrokerProcess

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pybroker.metadata.offline import check_metadata
-from pybroker.storage.offline.check import check
+from pybroker.storage.offline.checks.check import check
+from pybroker.storage.offline.checks.findings import Report
 from pybroker.storage.offline.dump import DumpOptions, dump
-from pybroker.storage.offline.findings import Report
 from pybroker.storage.offline.layout import FileKind, file_kind, open_target
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.kafka import fetch, run_tool

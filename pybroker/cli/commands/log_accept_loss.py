@@ -26,7 +26,7 @@ def command(log_dir: Path, partition: str, look: bool, as_json: bool) -> None:
     Exit status: 0 the loss was accepted, or shown with --look; 2 nothing is lost, or LOG_DIR is in use.
     """
     from pybroker.storage.errors import StorageError
-    from pybroker.storage.offline.losses import accept_loss
+    from pybroker.storage.offline.checks.losses import accept_loss
 
     topic, _, index = partition.rpartition("-")
     if not topic or not index.isdecimal():

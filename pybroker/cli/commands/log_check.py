@@ -12,7 +12,7 @@ import click
 from pybroker.cli.paths import open_paths, printable
 
 if TYPE_CHECKING:
-    from pybroker.storage.offline.findings import Finding, Report
+    from pybroker.storage.offline.checks.findings import Finding, Report
 
 _EXIT_FINDINGS = 1
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
@@ -30,8 +30,8 @@ def command(paths: tuple[str, ...], deep: bool, as_json: bool, limit: int) -> No
     nothing that a broker keeps.
     """
     from pybroker.metadata.offline import check_metadata
-    from pybroker.storage.offline.check import check
-    from pybroker.storage.offline.findings import Report
+    from pybroker.storage.offline.checks.check import check
+    from pybroker.storage.offline.checks.findings import Report
 
     report = Report(limit if limit > 0 else sys.maxsize)
     started_ns = time.monotonic_ns()

@@ -22,9 +22,9 @@ from pybroker.storage.files.atomic import fsync_directory
 from pybroker.storage.files.modes import make_directory
 from pybroker.storage.offline import binary_files, text_files
 from pybroker.storage.offline.binary_files import TransactionEntry
-from pybroker.storage.offline.check_metadata_snapshot import check_metadata_snapshot
-from pybroker.storage.offline.check_partition import METADATA_TOPIC_ID, open_at_start
-from pybroker.storage.offline.findings import Report
+from pybroker.storage.offline.checks.check_metadata_snapshot import check_metadata_snapshot
+from pybroker.storage.offline.checks.check_partition import METADATA_TOPIC_ID, open_at_start
+from pybroker.storage.offline.checks.findings import Report
 from pybroker.storage.offline.layout import PartitionFiles, Segment
 from pybroker.storage.offline.repair_plan import WANTED, Dropped, Found, Kept, Planner, Restored, Step
 from pybroker.storage.offline.repair_report import PartitionResult

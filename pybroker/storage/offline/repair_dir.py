@@ -17,10 +17,11 @@ from pybroker.storage.files.applied_metadata import AppliedMetadata
 from pybroker.storage.files.atomic import fsync_directory, write_durably
 from pybroker.storage.files.modes import make_directory
 from pybroker.storage.offline import text_files
-from pybroker.storage.offline.check import batch_around
-from pybroker.storage.offline.check_metadata_snapshot import check_metadata_snapshot
+from pybroker.storage.offline.checks.check import batch_around
+from pybroker.storage.offline.checks.check_metadata_snapshot import check_metadata_snapshot
+from pybroker.storage.offline.checks.findings import Report
+from pybroker.storage.offline.checks.left_rings import rings_brought_in, that_can_be_brought_in
 from pybroker.storage.offline.exchange import exchange
-from pybroker.storage.offline.findings import Report
 from pybroker.storage.offline.layout import (
     BOOTSTRAP_CHECKPOINT,
     METADATA_TOPIC,
@@ -31,7 +32,6 @@ from pybroker.storage.offline.layout import (
     file_kind,
     metadata_snapshot,
 )
-from pybroker.storage.offline.left_rings import rings_brought_in, that_can_be_brought_in
 from pybroker.storage.offline.repair import MetadataKeeper, copy_checked, copy_durably, repair_partition
 from pybroker.storage.offline.repair_report import PartitionResult, RepairResult
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pybroker.metadata.offline import check_metadata
 from pybroker.native.walk import EVERY, SegmentWalk
-from pybroker.storage.offline.check import check
-from pybroker.storage.offline.findings import Finding, Report
+from pybroker.storage.offline.checks.check import check
+from pybroker.storage.offline.checks.findings import Finding, Report
 from pybroker.storage.offline.layout import PartitionFiles, open_target
 
 KAFKA_DIR = Path(__file__).parent / "data" / "kafka-4.3.0"

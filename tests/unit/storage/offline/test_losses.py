@@ -21,10 +21,10 @@ from pybroker.metadata.offline import check_metadata
 from pybroker.native.rings import boot_id
 from pybroker.protocol import record_batch
 from pybroker.storage.errors import StorageError
-from pybroker.storage.offline.check import check
-from pybroker.storage.offline.findings import Report
+from pybroker.storage.offline.checks.check import check
+from pybroker.storage.offline.checks.findings import Report
+from pybroker.storage.offline.checks.losses import accept_loss
 from pybroker.storage.offline.layout import open_target
-from pybroker.storage.offline.losses import accept_loss
 from pybroker.storage.rings.ring_notes import RingNote
 from pybroker.storage.rings.tail_rings import RING_BYTES
 

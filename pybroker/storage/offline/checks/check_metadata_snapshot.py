@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pybroker.native import NativeError, walk
 from pybroker.native.walk import SegmentWalk
-from pybroker.storage.offline.findings import Report
+from pybroker.storage.offline.checks.findings import Report
 from pybroker.storage.offline.layout import MetadataSnapshot
 
 _HEADER, _FOOTER = 3, 4

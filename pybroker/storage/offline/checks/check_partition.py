@@ -8,12 +8,12 @@ from pathlib import Path
 from pybroker.native import NativeError, walk
 from pybroker.native.walk import SegmentWalk, WalkRow, WalkTotals
 from pybroker.storage.offline import binary_files, text_files, transactions
-from pybroker.storage.offline.check_epochs import EpochRun, check_epochs
-from pybroker.storage.offline.check_indexes import Indexes
-from pybroker.storage.offline.findings import INFO, WARNING, Report, damage_told, unreadable_told
+from pybroker.storage.offline.checks.check_epochs import EpochRun, check_epochs
+from pybroker.storage.offline.checks.check_indexes import Indexes
+from pybroker.storage.offline.checks.findings import INFO, WARNING, Report, damage_told, unreadable_told
+from pybroker.storage.offline.checks.segment_findings import tell_row
 from pybroker.storage.offline.layout import PartitionFiles, Segment
 from pybroker.storage.offline.partition_state import PartitionContext, PartitionState
-from pybroker.storage.offline.segment_findings import tell_row
 from pybroker.storage.offline.small_files import read_whole
 from pybroker.storage.offline.transactions import Aborted, TransactionReplay
 

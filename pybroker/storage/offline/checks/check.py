@@ -12,10 +12,12 @@ from typing import Protocol
 from pybroker.protocol.uuids import uuid_to_text
 from pybroker.storage.files import clean_shutdown, gap_checkpoint, meta_properties, offset_checkpoint
 from pybroker.storage.offline import text_files
-from pybroker.storage.offline.check_file import check_one_file
-from pybroker.storage.offline.check_metadata_snapshot import check_metadata_snapshot
-from pybroker.storage.offline.check_partition import check_partition
-from pybroker.storage.offline.findings import INFO, WARNING, Report, damage_told, unreadable_told
+from pybroker.storage.offline.checks.check_file import check_one_file
+from pybroker.storage.offline.checks.check_metadata_snapshot import check_metadata_snapshot
+from pybroker.storage.offline.checks.check_partition import check_partition
+from pybroker.storage.offline.checks.findings import INFO, WARNING, Report, damage_told, unreadable_told
+from pybroker.storage.offline.checks.left_rings import check_left_rings
+from pybroker.storage.offline.checks.losses import check_losses
 from pybroker.storage.offline.layout import (
     BOOTSTRAP_CHECKPOINT,
     OFFSET_CHECKPOINTS,
@@ -25,8 +27,6 @@ from pybroker.storage.offline.layout import (
     file_kind,
     metadata_snapshot,
 )
-from pybroker.storage.offline.left_rings import check_left_rings
-from pybroker.storage.offline.losses import check_losses
 from pybroker.storage.offline.partition_state import PartitionContext, PartitionState
 from pybroker.storage.offline.small_files import read_whole
 from pybroker.storage.offline.text_files import OffsetEntry

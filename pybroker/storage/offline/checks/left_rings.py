@@ -15,7 +15,7 @@ from pybroker.native import NativeError
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.storage.files.modes import make_directory
-from pybroker.storage.offline.findings import Report
+from pybroker.storage.offline.checks.findings import Report
 from pybroker.storage.offline.layout import LogDirFiles, PartitionFiles
 from pybroker.storage.rings import tail_rings
 from pybroker.storage.rings.tail_rings import LeftRing

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from pybroker.storage.offline.findings import Report
+from pybroker.storage.offline.checks.findings import Report
 from pybroker.storage.offline.layout import PartitionFiles
 from pybroker.storage.offline.partition_state import PartitionContext, PartitionState
 from pybroker.storage.offline.text_files import EpochEntry

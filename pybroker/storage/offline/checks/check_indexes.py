@@ -8,9 +8,9 @@ from pathlib import Path
 from pybroker.native import walk
 from pybroker.native.walk import WalkRow
 from pybroker.storage.offline.binary_files import OFFSET_ENTRY, TIME_ENTRY
-from pybroker.storage.offline.findings import INFO, WARNING, Report, unreadable_told
+from pybroker.storage.offline.checks.findings import INFO, WARNING, Report, unreadable_told
+from pybroker.storage.offline.checks.segment_findings import tell_index_row
 from pybroker.storage.offline.layout import Segment
-from pybroker.storage.offline.segment_findings import tell_index_row
 from pybroker.storage.offline.small_files import read_whole
 
 # So many entries of the same kind are no accident.

@@ -20,7 +20,7 @@ from pybroker.storage.files.log_ends import EndsFile, RecordedEnds, counting, wh
 from pybroker.storage.files.modes import DIRECTORY_MODE, FILE_MODE, data_opener
 from pybroker.storage.files.offset_checkpoint import TopicPartition
 from pybroker.storage.logs.log_loss import Loss, find_lost_ring, find_missing, find_short, without_deleted
-from pybroker.storage.offline.findings import Report
+from pybroker.storage.offline.checks.findings import Report
 from pybroker.storage.offline.partition_state import PartitionState
 from pybroker.storage.rings import ring_notes
 from pybroker.storage.rings.ring_salvage import end_of as end_of_segment

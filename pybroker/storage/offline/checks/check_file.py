@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pybroker.storage.offline import text_files
-from pybroker.storage.offline.check_metadata_snapshot import check_metadata_snapshot
-from pybroker.storage.offline.check_partition import check_partition
-from pybroker.storage.offline.findings import Report
+from pybroker.storage.offline.checks.check_metadata_snapshot import check_metadata_snapshot
+from pybroker.storage.offline.checks.check_partition import check_partition
+from pybroker.storage.offline.checks.findings import Report
 from pybroker.storage.offline.layout import FileKind, PartitionFiles, Segment, metadata_snapshot
 from pybroker.storage.offline.partition_state import PartitionContext
 

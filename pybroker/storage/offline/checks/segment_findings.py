@@ -6,7 +6,7 @@ from pybroker.native import walk
 from pybroker.native.walk import WalkRow
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ProtocolError
-from pybroker.storage.offline.findings import Report
+from pybroker.storage.offline.checks.findings import Report
 from pybroker.storage.offline.layout import Segment
 
 _RECORDS_LIMIT_BYTES = 64 << 20
