@@ -12,7 +12,7 @@ from pybroker.native.walk import EVERY, SegmentWalk
 from pybroker.storage.offline.checks.check import check
 from pybroker.storage.offline.checks.findings import Report
 from pybroker.storage.offline.layout import open_target
-from pybroker.storage.offline.repair_dir import repair
+from pybroker.storage.offline.repairs.repair_dir import repair
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.crash.engines import DIRECT, EngineTurns
 from pybroker.testing.crash.record_load import RecordCheck, RecordLoad

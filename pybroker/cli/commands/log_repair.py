@@ -45,7 +45,7 @@ def command(source: str, output: Path | None, in_place: bool, metadata: str, as_
     from pybroker.metadata.keeping import Keeper
     from pybroker.metadata.offline import topic_ids
     from pybroker.storage.errors import StorageError
-    from pybroker.storage.offline.repair_dir import repair, replace
+    from pybroker.storage.offline.repairs.repair_dir import repair, replace
 
     if (output is None) == (not in_place):
         raise click.UsageError("give either --output DIR or --in-place")

@@ -22,7 +22,7 @@ from offline_dirs import check_report, copy_of_kafka_dir, flip, intact_batches
 from pybroker.metadata.offline import topic_ids
 from pybroker.protocol.record_batch import Record, build
 from pybroker.storage.offline.layout import open_target
-from pybroker.storage.offline.repair_dir import repair
+from pybroker.storage.offline.repairs.repair_dir import repair
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.kafka import KafkaBroker
 from pybroker.testing.log_dirs import findings

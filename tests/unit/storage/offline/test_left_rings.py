@@ -19,8 +19,8 @@ from pybroker.metadata.offline import topic_ids
 from pybroker.storage.files import partition_metadata
 from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.storage.offline.layout import open_target
-from pybroker.storage.offline.repair_dir import repair
-from pybroker.storage.offline.repair_report import RepairResult
+from pybroker.storage.offline.repairs.repair_dir import repair
+from pybroker.storage.offline.repairs.repair_report import RepairResult
 
 CUT = 100
 """How much of the log is only in the ring."""

@@ -31,8 +31,8 @@ from pybroker.storage.files import partition_metadata
 from pybroker.storage.logs.log_manager import LogManager
 from pybroker.storage.offline import readable
 from pybroker.storage.offline.layout import LogDirFiles, PartitionFiles, open_target
-from pybroker.storage.offline.repair_dir import repair
-from pybroker.storage.offline.repair_report import RepairResult
+from pybroker.storage.offline.repairs.repair_dir import repair
+from pybroker.storage.offline.repairs.repair_report import RepairResult
 
 NO_TEXT = os.fsdecode(b"\xff\xfe")
 FIRST = f"{0:020}"

@@ -19,11 +19,11 @@ from pybroker.metadata.log_files import SegmentReader
 from pybroker.metadata.offline import topic_ids
 from pybroker.metadata.records import VersionedRecord, decode_batch
 from pybroker.metadata.snapshot import write_snapshot
-from pybroker.storage.offline import repair_dir
-from pybroker.storage.offline.exchange import exchange
 from pybroker.storage.offline.layout import open_target
-from pybroker.storage.offline.repair_dir import repair
-from pybroker.storage.offline.repair_report import RepairResult
+from pybroker.storage.offline.repairs import repair_dir
+from pybroker.storage.offline.repairs.exchange import exchange
+from pybroker.storage.offline.repairs.repair_dir import repair
+from pybroker.storage.offline.repairs.repair_report import RepairResult
 
 # What only people can set right.
 BEYOND_REPAIR = {

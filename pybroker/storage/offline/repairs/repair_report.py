@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from pybroker.storage.offline.repair_plan import Dropped, Restored
+from pybroker.storage.offline.repairs.repair_plan import Dropped, Restored
 
 
 @dataclass(slots=True)

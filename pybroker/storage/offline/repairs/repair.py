@@ -26,9 +26,9 @@ from pybroker.storage.offline.checks.check_metadata_snapshot import check_metada
 from pybroker.storage.offline.checks.check_partition import METADATA_TOPIC_ID, open_at_start
 from pybroker.storage.offline.checks.findings import Report
 from pybroker.storage.offline.layout import PartitionFiles, Segment
-from pybroker.storage.offline.repair_plan import WANTED, Dropped, Found, Kept, Planner, Restored, Step
-from pybroker.storage.offline.repair_report import PartitionResult
-from pybroker.storage.offline.repair_write import SegmentWriter
+from pybroker.storage.offline.repairs.repair_plan import WANTED, Dropped, Found, Kept, Planner, Restored, Step
+from pybroker.storage.offline.repairs.repair_report import PartitionResult
+from pybroker.storage.offline.repairs.repair_write import SegmentWriter
 from pybroker.storage.offline.small_files import read_whole
 from pybroker.storage.offline.transactions import Aborted, TransactionReplay
 

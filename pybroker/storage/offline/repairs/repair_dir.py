@@ -21,7 +21,6 @@ from pybroker.storage.offline.checks.check import batch_around
 from pybroker.storage.offline.checks.check_metadata_snapshot import check_metadata_snapshot
 from pybroker.storage.offline.checks.findings import Report
 from pybroker.storage.offline.checks.left_rings import rings_brought_in, that_can_be_brought_in
-from pybroker.storage.offline.exchange import exchange
 from pybroker.storage.offline.layout import (
     BOOTSTRAP_CHECKPOINT,
     METADATA_TOPIC,
@@ -32,8 +31,9 @@ from pybroker.storage.offline.layout import (
     file_kind,
     metadata_snapshot,
 )
-from pybroker.storage.offline.repair import MetadataKeeper, copy_checked, copy_durably, repair_partition
-from pybroker.storage.offline.repair_report import PartitionResult, RepairResult
+from pybroker.storage.offline.repairs.exchange import exchange
+from pybroker.storage.offline.repairs.repair import MetadataKeeper, copy_checked, copy_durably, repair_partition
+from pybroker.storage.offline.repairs.repair_report import PartitionResult, RepairResult
 
 TopicIds = Callable[[PartitionFiles], Mapping[str, bytes]]
 """Topic ids by name, as a metadata log says; empty when it cannot be read."""
