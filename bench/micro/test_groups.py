@@ -9,9 +9,9 @@ import pytest
 
 from pybroker.coordinator.group import replay, shard
 from pybroker.coordinator.group.join import Join, join
-from pybroker.coordinator.group.settings import GroupSettings
-from pybroker.coordinator.group.shard_state import ShardState
-from pybroker.coordinator.group.state import GroupState
+from pybroker.coordinator.group.model.settings import GroupSettings
+from pybroker.coordinator.group.model.shard_state import ShardState
+from pybroker.coordinator.group.model.state import GroupState
 from pybroker.coordinator.group.sync import Sync, sync
 from pybroker.coordinator.outcome import Outcome
 from pybroker.protocol.errors import ErrorCode

@@ -20,8 +20,8 @@ from pybroker.config.listeners import format_address
 from pybroker.controller.producer_ids import ProducerIdManager
 from pybroker.controller.start import record_applied, start_controller
 from pybroker.coordinator.group.coordinator import GroupCoordinator
+from pybroker.coordinator.group.model.settings import GroupSettings
 from pybroker.coordinator.group.publisher import GroupCoordinatorPublisher
-from pybroker.coordinator.group.settings import GroupSettings
 from pybroker.metadata.bootstrap import LogDirs, open_log_dirs
 from pybroker.metadata.cache import MetadataCache
 from pybroker.metadata.delta import MetadataDelta

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pybroker.coordinator.group.group import ClassicGroup
-from pybroker.coordinator.group.shard_state import ShardState
-from pybroker.coordinator.group.state import GroupState
+from pybroker.coordinator.group.model.group import ClassicGroup
+from pybroker.coordinator.group.model.shard_state import ShardState
+from pybroker.coordinator.group.model.state import GroupState
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pybroker.coordinator.group.shard_state import ShardState
-from pybroker.coordinator.group.state import GroupState
+from pybroker.coordinator.group.model.shard_state import ShardState
+from pybroker.coordinator.group.model.state import GroupState
 from pybroker.protocol.errors import ErrorCode, KafkaError
 
 

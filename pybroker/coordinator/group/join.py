@@ -12,9 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pybroker.coordinator.group import records
-from pybroker.coordinator.group.group import ClassicGroup, complete_sync
-from pybroker.coordinator.group.member import ClassicGroupMember, JoinReply
-from pybroker.coordinator.group.memory import MEMBER_BYTES, pending_bytes, protocols_bytes
+from pybroker.coordinator.group.model.group import ClassicGroup, complete_sync
+from pybroker.coordinator.group.model.member import ClassicGroupMember, JoinReply
+from pybroker.coordinator.group.model.memory import MEMBER_BYTES, pending_bytes, protocols_bytes
+from pybroker.coordinator.group.model.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
+from pybroker.coordinator.group.model.shard_state import JOIN, SESSION, SYNC, ShardState
+from pybroker.coordinator.group.model.state import GroupState
 from pybroker.coordinator.group.rebalance import (
     join_response,
     maybe_complete_join,
@@ -22,9 +25,6 @@ from pybroker.coordinator.group.rebalance import (
     prepare_or_complete,
     remove_pending,
 )
-from pybroker.coordinator.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
-from pybroker.coordinator.group.shard_state import JOIN, SESSION, SYNC, ShardState
-from pybroker.coordinator.group.state import GroupState
 from pybroker.coordinator.outcome import NOTHING, Outcome
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError

@@ -10,10 +10,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from pybroker.coordinator.group import records
-from pybroker.coordinator.group.group import ClassicGroup
-from pybroker.coordinator.group.offset_store import OffsetEntry
-from pybroker.coordinator.group.shard_state import ShardState
-from pybroker.coordinator.group.state import GroupState
+from pybroker.coordinator.group.model.group import ClassicGroup
+from pybroker.coordinator.group.model.offset_store import OffsetEntry
+from pybroker.coordinator.group.model.shard_state import ShardState
+from pybroker.coordinator.group.model.state import GroupState
 from pybroker.coordinator.outcome import NOTHING, CoordinatorRecord, Outcome
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pybroker.coordinator.group.name_cache import cached_by_group
+from pybroker.coordinator.group.model.name_cache import cached_by_group
 
 
 def java_string_hash(text: str) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from pybroker.coordinator.group.coordinator import GroupCoordinator
-from pybroker.coordinator.group.settings import OFFSETS_TOPIC
+from pybroker.coordinator.group.model.settings import OFFSETS_TOPIC
 from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.image import MetadataImage, TopicImage, TopicsImage
 

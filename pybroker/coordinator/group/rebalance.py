@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable, Mapping
 
 from pybroker.coordinator.group import records
-from pybroker.coordinator.group.group import ClassicGroup, complete_sync
-from pybroker.coordinator.group.member import ClassicGroupMember
-from pybroker.coordinator.group.shard_state import JOIN, SESSION, SYNC, ShardState
-from pybroker.coordinator.group.state import GroupState
+from pybroker.coordinator.group.model.group import ClassicGroup, complete_sync
+from pybroker.coordinator.group.model.member import ClassicGroupMember
+from pybroker.coordinator.group.model.shard_state import JOIN, SESSION, SYNC, ShardState
+from pybroker.coordinator.group.model.state import GroupState
 from pybroker.coordinator.outcome import NOTHING, Outcome
 from pybroker.observability.event_log import event
 from pybroker.protocol import messages as m

@@ -10,15 +10,15 @@ from collections.abc import Generator, Mapping
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
-from pybroker.coordinator.group.name_cache import cached_by_group
-from pybroker.coordinator.group.offset_store import OffsetEntry
+from pybroker.coordinator.group.model.name_cache import cached_by_group
+from pybroker.coordinator.group.model.offset_store import OffsetEntry
 from pybroker.coordinator.outcome import CoordinatorRecord
 from pybroker.protocol import coordinator_records, fixed_fields
 from pybroker.protocol import messages as m
 from pybroker.protocol.fixed_fields import FixedFields
 
 if TYPE_CHECKING:
-    from pybroker.coordinator.group.group import ClassicGroup
+    from pybroker.coordinator.group.model.group import ClassicGroup
 
 _OFFSET_COMMIT_VERSION = 4
 _OFFSET_COMMIT_WITH_RETENTION_VERSION = 1

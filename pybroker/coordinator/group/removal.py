@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping
 
 from pybroker.coordinator.group import offsets, records
-from pybroker.coordinator.group.group import ClassicGroup, complete_sync
-from pybroker.coordinator.group.shard_state import ShardState
-from pybroker.coordinator.group.state import GroupState
+from pybroker.coordinator.group.model.group import ClassicGroup, complete_sync
+from pybroker.coordinator.group.model.shard_state import ShardState
+from pybroker.coordinator.group.model.state import GroupState
 from pybroker.coordinator.outcome import NOTHING, CoordinatorRecord, Outcome, Part, first_batch
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError

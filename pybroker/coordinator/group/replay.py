@@ -10,17 +10,17 @@ import logging
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from pybroker.coordinator.group.group import ClassicGroup
-from pybroker.coordinator.group.member import ClassicGroupMember
-from pybroker.coordinator.group.offset_store import OffsetEntry
+from pybroker.coordinator.group.model.group import ClassicGroup
+from pybroker.coordinator.group.model.member import ClassicGroupMember
+from pybroker.coordinator.group.model.offset_store import OffsetEntry
+from pybroker.coordinator.group.model.settings import OFFSETS_TOPIC
+from pybroker.coordinator.group.model.state import GroupState
 from pybroker.coordinator.group.records import GroupChange, OffsetChange, OffsetsChange
-from pybroker.coordinator.group.settings import OFFSETS_TOPIC
-from pybroker.coordinator.group.state import GroupState
 from pybroker.protocol import coordinator_records
 from pybroker.protocol import messages as m
 
 if TYPE_CHECKING:
-    from pybroker.coordinator.group.shard_state import ShardState
+    from pybroker.coordinator.group.model.shard_state import ShardState
 
 _LOG = logging.getLogger(__name__)
 

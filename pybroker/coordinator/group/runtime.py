@@ -9,10 +9,10 @@ from enum import Enum
 
 from pybroker.coordinator.appender import AfterReceived, PartitionAppender, QueuedBytes
 from pybroker.coordinator.group import removal, replay
-from pybroker.coordinator.group.memory import GroupMemory
+from pybroker.coordinator.group.model.memory import GroupMemory
+from pybroker.coordinator.group.model.settings import OFFSETS_TOPIC, GroupSettings
+from pybroker.coordinator.group.model.shard_state import Clock, ShardState
 from pybroker.coordinator.group.records import OffsetChange
-from pybroker.coordinator.group.settings import OFFSETS_TOPIC, GroupSettings
-from pybroker.coordinator.group.shard_state import Clock, ShardState
 from pybroker.coordinator.loader import load
 from pybroker.coordinator.partition_writer import PartitionWriter
 from pybroker.protocol.errors import ErrorCode, KafkaError, ProtocolError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from pybroker.coordinator.group.shard_state import ShardState
-from pybroker.coordinator.group.state import GroupState
+from pybroker.coordinator.group.model.shard_state import ShardState
+from pybroker.coordinator.group.model.state import GroupState
 
 
 @dataclass(slots=True)

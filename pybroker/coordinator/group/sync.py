@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pybroker.coordinator.group import records
-from pybroker.coordinator.group.group import ClassicGroup
-from pybroker.coordinator.group.member import SyncReply
-from pybroker.coordinator.group.memory import assignments_bytes
+from pybroker.coordinator.group.model.group import ClassicGroup
+from pybroker.coordinator.group.model.member import SyncReply
+from pybroker.coordinator.group.model.memory import assignments_bytes
+from pybroker.coordinator.group.model.shard_state import SYNC, ShardState
+from pybroker.coordinator.group.model.state import GroupState
 from pybroker.coordinator.group.rebalance import prepare_or_complete, reset_assignments, set_assignments
-from pybroker.coordinator.group.shard_state import SYNC, ShardState
-from pybroker.coordinator.group.state import GroupState
 from pybroker.coordinator.outcome import NOTHING, Outcome
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError

@@ -7,8 +7,8 @@ there is no coordinator yet. Transactions are coordinated by other brokers of th
 
 from __future__ import annotations
 
+from pybroker.coordinator.group.model.settings import OFFSETS_TOPIC
 from pybroker.coordinator.group.partition import group_partition
-from pybroker.coordinator.group.settings import OFFSETS_TOPIC
 from pybroker.metadata.image import TopicImage
 from pybroker.protocol import messages as m
 from pybroker.protocol.envelope import Origin

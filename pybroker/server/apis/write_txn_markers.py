@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from pybroker.coordinator.group.settings import OFFSETS_TOPIC
+from pybroker.coordinator.group.model.settings import OFFSETS_TOPIC
 from pybroker.protocol import messages as m
 from pybroker.protocol.control_records import end_transaction_marker
 from pybroker.protocol.errors import ErrorCode, KafkaError

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from pybroker.coordinator.group.state import GroupState
+from pybroker.coordinator.group.model.state import GroupState
 from pybroker.native.metrics import STAGES, Distribution
 from pybroker.observability import process
 from pybroker.observability.exposition import Exposition, HistogramRow, Metric, Rows, labels

@@ -11,7 +11,7 @@ from typing import Any
 from memory_writer import MemoryWriter
 
 from pybroker.coordinator.group.coordinator import GroupCoordinator
-from pybroker.coordinator.group.settings import GroupSettings
+from pybroker.coordinator.group.model.settings import GroupSettings
 from pybroker.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
 from pybroker.protocol import messages as m
 from pybroker.server.api import RequestContext

@@ -11,9 +11,9 @@ from pybroker.coordinator.group import replay, shard
 from pybroker.coordinator.group.heartbeat import heartbeat
 from pybroker.coordinator.group.join import Join, join
 from pybroker.coordinator.group.leave import leave
+from pybroker.coordinator.group.model.settings import GroupSettings
+from pybroker.coordinator.group.model.shard_state import ShardState
 from pybroker.coordinator.group.offsets import CommitTopic, commit
-from pybroker.coordinator.group.settings import GroupSettings
-from pybroker.coordinator.group.shard_state import ShardState
 from pybroker.coordinator.group.sync import Sync, sync
 from pybroker.coordinator.outcome import Outcome
 from pybroker.protocol import messages as m

@@ -16,7 +16,7 @@ from coordinator_setup import (
 )
 
 from pybroker.coordinator.group import offsets
-from pybroker.coordinator.group.settings import OFFSETS_TOPIC
+from pybroker.coordinator.group.model.settings import OFFSETS_TOPIC
 from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode

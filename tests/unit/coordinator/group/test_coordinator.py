@@ -19,8 +19,8 @@ from memory_writer import MemoryWriter
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.coordinator.group import shard
-from pybroker.coordinator.group.settings import OFFSETS_TOPIC, GroupSettings
-from pybroker.coordinator.group.shard_state import ShardState
+from pybroker.coordinator.group.model.settings import OFFSETS_TOPIC, GroupSettings
+from pybroker.coordinator.group.model.shard_state import ShardState
 from pybroker.coordinator.outcome import Outcome
 from pybroker.coordinator.timer import TimerKey
 from pybroker.protocol import messages as m

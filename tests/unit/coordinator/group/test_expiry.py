@@ -18,9 +18,9 @@ from coordinator_setup import (
 )
 
 from pybroker.coordinator.group import removal
-from pybroker.coordinator.group.group import ClassicGroup
-from pybroker.coordinator.group.settings import OFFSETS_TOPIC
-from pybroker.coordinator.group.shard_state import ShardState
+from pybroker.coordinator.group.model.group import ClassicGroup
+from pybroker.coordinator.group.model.settings import OFFSETS_TOPIC
+from pybroker.coordinator.group.model.shard_state import ShardState
 from pybroker.coordinator.outcome import Part
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode

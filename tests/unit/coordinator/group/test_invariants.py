@@ -8,8 +8,8 @@ import pytest
 from machine import MAX_BATCH_BYTES, Machine, Reply, persisted, subscription
 
 from pybroker.coordinator.group import removal
-from pybroker.coordinator.group.memory import pending_bytes
-from pybroker.coordinator.group.state import GroupState
+from pybroker.coordinator.group.model.memory import pending_bytes
+from pybroker.coordinator.group.model.state import GroupState
 from pybroker.protocol.errors import ErrorCode, KafkaError
 
 GROUPS = ("one", "two")

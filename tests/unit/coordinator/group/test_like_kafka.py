@@ -16,7 +16,7 @@ from broker_double import BrokerDouble, image_with, settle
 from machine import Machine, persisted
 from memory_writer import MemoryWriter
 
-from pybroker.coordinator.group.settings import OFFSETS_TOPIC
+from pybroker.coordinator.group.model.settings import OFFSETS_TOPIC
 from pybroker.protocol import coordinator_records, record_batch
 from pybroker.protocol.kafka_version import KAFKA_VERSION
 

@@ -10,7 +10,7 @@ import scenario
 from broker_double import BrokerDouble, settle
 from coordinator_setup import IMAGE, TOPIC_ID, commit_error, committed_offsets, run, started, with_many_offsets
 
-from pybroker.coordinator.group.settings import OFFSETS_TOPIC
+from pybroker.coordinator.group.model.settings import OFFSETS_TOPIC
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 

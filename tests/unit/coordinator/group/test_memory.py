@@ -13,7 +13,7 @@ from machine import Machine
 from memory_writer import MemoryWriter
 
 from pybroker.coordinator.group import removal
-from pybroker.coordinator.group.memory import GroupMemory, protocols_bytes
+from pybroker.coordinator.group.model.memory import GroupMemory, protocols_bytes
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.turns import run_at_once

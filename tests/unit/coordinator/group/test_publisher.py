@@ -20,9 +20,9 @@ from coordinator_setup import (
 from memory_writer import MemoryWriter
 
 from pybroker.config.broker import BrokerConfig
+from pybroker.coordinator.group.model.settings import OFFSETS_TOPIC
 from pybroker.coordinator.group.partition import group_partition
 from pybroker.coordinator.group.publisher import GroupCoordinatorPublisher
-from pybroker.coordinator.group.settings import OFFSETS_TOPIC
 from pybroker.metadata.image import BrokerRegistration, ClusterImage, Endpoint, MetadataImage
 from pybroker.protocol import messages as m
 from pybroker.protocol.envelope import Origin

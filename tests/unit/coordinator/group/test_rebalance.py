@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from machine import Machine, persisted, subscription
 
-from pybroker.coordinator.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
-from pybroker.coordinator.group.state import GroupState
+from pybroker.coordinator.group.model.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
+from pybroker.coordinator.group.model.state import GroupState
 from pybroker.protocol.errors import ErrorCode, KafkaError
 
 

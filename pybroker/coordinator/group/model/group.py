@@ -11,14 +11,14 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from pybroker.coordinator.group import consumer_protocol
-from pybroker.coordinator.group.memory import GroupMemory, pending_bytes
-from pybroker.coordinator.group.state import VALID_PREVIOUS_STATES, GroupState
+from pybroker.coordinator.group.model import consumer_protocol
+from pybroker.coordinator.group.model.memory import GroupMemory, pending_bytes
+from pybroker.coordinator.group.model.state import VALID_PREVIOUS_STATES, GroupState
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from pybroker.coordinator.group.member import ClassicGroupMember, JoinReply
+    from pybroker.coordinator.group.model.member import ClassicGroupMember, JoinReply
     from pybroker.coordinator.outcome import CoordinatorRecord, Outcome
 
 _LOG = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
-from pybroker.coordinator.group.memory import MEMBER_BYTES, protocols_bytes, text_bytes
+from pybroker.coordinator.group.model.memory import MEMBER_BYTES, protocols_bytes, text_bytes
 from pybroker.protocol import messages as m
 
 #: Answers a parked request; called at most once, never re-enters the state machine.

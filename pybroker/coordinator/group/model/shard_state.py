@@ -6,12 +6,12 @@ import uuid
 from collections.abc import Callable
 from typing import Protocol
 
-from pybroker.coordinator.group.group import ClassicGroup
-from pybroker.coordinator.group.member import ClassicGroupMember
-from pybroker.coordinator.group.memory import GroupMemory
-from pybroker.coordinator.group.offset_store import OffsetStore, PartitionKey
-from pybroker.coordinator.group.settings import GroupSettings
-from pybroker.coordinator.group.state import GroupState
+from pybroker.coordinator.group.model.group import ClassicGroup
+from pybroker.coordinator.group.model.member import ClassicGroupMember
+from pybroker.coordinator.group.model.memory import GroupMemory
+from pybroker.coordinator.group.model.offset_store import OffsetStore, PartitionKey
+from pybroker.coordinator.group.model.settings import GroupSettings
+from pybroker.coordinator.group.model.state import GroupState
 from pybroker.coordinator.timer import TimerQueue
 
 #: Kinds of timer keys: (SESSION, group id, member id), (JOIN, group id), (SYNC, group id).

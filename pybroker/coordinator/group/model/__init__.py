@@ -1,0 +1,1 @@
+"""What a group is: its members, generation, states and committed offsets. Pure."""
