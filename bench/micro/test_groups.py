@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from pybroker.coordinator.group import replay, shard
+from pybroker.coordinator.group import shard
 from pybroker.coordinator.group.join import Join, join
+from pybroker.coordinator.group.log import replay
 from pybroker.coordinator.group.model.settings import GroupSettings
 from pybroker.coordinator.group.model.shard_state import ShardState
 from pybroker.coordinator.group.model.state import GroupState

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pybroker.coordinator.group import records
+from pybroker.coordinator.group.log import records
 from pybroker.coordinator.group.model.group import ClassicGroup, complete_sync
 from pybroker.coordinator.group.model.member import ClassicGroupMember, JoinReply
 from pybroker.coordinator.group.model.memory import MEMBER_BYTES, pending_bytes, protocols_bytes

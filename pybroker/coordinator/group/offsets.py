@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from pybroker.coordinator.group import records
+from pybroker.coordinator.group.log import records
 from pybroker.coordinator.group.model.group import ClassicGroup
 from pybroker.coordinator.group.model.offset_store import OffsetEntry
 from pybroker.coordinator.group.model.shard_state import ShardState

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from pybroker.coordinator.group import records
+from pybroker.coordinator.group.log import records
 from pybroker.coordinator.group.model.group import ClassicGroup, complete_sync
 from pybroker.coordinator.group.model.member import ClassicGroupMember
 from pybroker.coordinator.group.model.shard_state import JOIN, SESSION, SYNC, ShardState

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 
-from pybroker.coordinator.group import offsets, records
+from pybroker.coordinator.group import offsets
+from pybroker.coordinator.group.log import records
 from pybroker.coordinator.group.model.group import ClassicGroup, complete_sync
 from pybroker.coordinator.group.model.shard_state import ShardState
 from pybroker.coordinator.group.model.state import GroupState

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pybroker.coordinator.group import records
+from pybroker.coordinator.group.log import records
 from pybroker.coordinator.group.model.group import ClassicGroup
 from pybroker.coordinator.group.model.member import SyncReply
 from pybroker.coordinator.group.model.memory import assignments_bytes

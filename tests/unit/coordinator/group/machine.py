@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pybroker.coordinator.group import replay, shard
+from pybroker.coordinator.group import shard
 from pybroker.coordinator.group.heartbeat import heartbeat
 from pybroker.coordinator.group.join import Join, join
 from pybroker.coordinator.group.leave import leave
+from pybroker.coordinator.group.log import replay
 from pybroker.coordinator.group.model.settings import GroupSettings
 from pybroker.coordinator.group.model.shard_state import ShardState
 from pybroker.coordinator.group.offsets import CommitTopic, commit

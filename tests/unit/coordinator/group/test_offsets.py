@@ -8,7 +8,8 @@ import sys
 import pytest
 from machine import MAX_BATCH_BYTES, TOPIC_ID, Machine, persisted
 
-from pybroker.coordinator.group import offsets, records, removal, replay
+from pybroker.coordinator.group import offsets, removal
+from pybroker.coordinator.group.log import records, replay
 from pybroker.coordinator.group.model.offset_store import OffsetEntry
 from pybroker.coordinator.group.partition import group_partition, java_string_hash
 from pybroker.protocol.errors import ErrorCode, KafkaError

@@ -12,7 +12,8 @@ from broker_double import BrokerDouble, settle
 from coordinator_setup import IMAGE, run
 from memory_writer import MemoryWriter
 
-from pybroker.coordinator.group import coordinator, replay
+from pybroker.coordinator.group import coordinator
+from pybroker.coordinator.group.log import replay
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 

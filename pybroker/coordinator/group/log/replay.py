@@ -10,12 +10,12 @@ import logging
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from pybroker.coordinator.group.log.records import GroupChange, OffsetChange, OffsetsChange
 from pybroker.coordinator.group.model.group import ClassicGroup
 from pybroker.coordinator.group.model.member import ClassicGroupMember
 from pybroker.coordinator.group.model.offset_store import OffsetEntry
 from pybroker.coordinator.group.model.settings import OFFSETS_TOPIC
 from pybroker.coordinator.group.model.state import GroupState
-from pybroker.coordinator.group.records import GroupChange, OffsetChange, OffsetsChange
 from pybroker.protocol import coordinator_records
 from pybroker.protocol import messages as m
 

@@ -1,0 +1,1 @@
+"""Groups as records of `__consumer_offsets`: written, and replayed."""
