@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from pybroker.coordinator.group import shard
-from pybroker.coordinator.group.join import Join, join
 from pybroker.coordinator.group.log import replay
 from pybroker.coordinator.group.model.settings import GroupSettings
 from pybroker.coordinator.group.model.shard_state import ShardState
 from pybroker.coordinator.group.model.state import GroupState
-from pybroker.coordinator.group.sync import Sync, sync
+from pybroker.coordinator.group.requests.join import Join, join
+from pybroker.coordinator.group.requests.sync import Sync, sync
 from pybroker.coordinator.outcome import Outcome
 from pybroker.protocol.errors import ErrorCode
 

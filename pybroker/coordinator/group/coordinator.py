@@ -19,16 +19,17 @@ from typing import Any
 
 from pybroker.coordinator.appender import AfterReceived, QueuedBytes, at_once
 from pybroker.coordinator.deadline_clock import LOOK_INTERVAL_MS, DeadlineClock
-from pybroker.coordinator.group import describe, heartbeat, leave, offsets, removal, shard
-from pybroker.coordinator.group.join import Join, join
+from pybroker.coordinator.group import shard
 from pybroker.coordinator.group.model.group import ClassicGroup
 from pybroker.coordinator.group.model.memory import GroupMemory
 from pybroker.coordinator.group.model.settings import OFFSETS_TOPIC, GroupSettings
 from pybroker.coordinator.group.model.shard_state import SESSION, Clock, ShardState, random_suffix
 from pybroker.coordinator.group.partition import group_partition
+from pybroker.coordinator.group.requests import describe, heartbeat, leave, offsets, removal
+from pybroker.coordinator.group.requests.join import Join, join
+from pybroker.coordinator.group.requests.sync import Sync, sync
 from pybroker.coordinator.group.runtime import Shard, ShardStatus
 from pybroker.coordinator.group.statistics import GroupStatistics
-from pybroker.coordinator.group.sync import Sync, sync
 from pybroker.coordinator.outcome import NOTHING, Outcome, Part
 from pybroker.coordinator.partition_writer import PartitionWriter
 from pybroker.coordinator.timer import TimerKey

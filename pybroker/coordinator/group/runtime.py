@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from pybroker.coordinator.appender import AfterReceived, PartitionAppender, QueuedBytes
-from pybroker.coordinator.group import removal
 from pybroker.coordinator.group.log import replay
 from pybroker.coordinator.group.log.records import OffsetChange
 from pybroker.coordinator.group.model.memory import GroupMemory
 from pybroker.coordinator.group.model.settings import OFFSETS_TOPIC, GroupSettings
 from pybroker.coordinator.group.model.shard_state import Clock, ShardState
+from pybroker.coordinator.group.requests import removal
 from pybroker.coordinator.loader import load
 from pybroker.coordinator.partition_writer import PartitionWriter
 from pybroker.protocol.errors import ErrorCode, KafkaError, ProtocolError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pybroker.coordinator.group import rebalance
 from pybroker.coordinator.group.model.shard_state import JOIN, SESSION, ShardState
+from pybroker.coordinator.group.requests import rebalance
 from pybroker.coordinator.outcome import NOTHING, Outcome
 from pybroker.coordinator.timer import TimerKey
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pybroker.coordinator.group.join import Join
+from pybroker.coordinator.group.requests.join import Join
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext

@@ -7,7 +7,7 @@ from collections.abc import Container
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from pybroker.coordinator.group.offsets import CommitTopic, Refused
+from pybroker.coordinator.group.requests.offsets import CommitTopic, Refused
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext

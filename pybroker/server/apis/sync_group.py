@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pybroker.coordinator.group.sync import Sync
+from pybroker.coordinator.group.requests.sync import Sync
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext

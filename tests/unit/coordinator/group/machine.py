@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from pybroker.coordinator.group import shard
-from pybroker.coordinator.group.heartbeat import heartbeat
-from pybroker.coordinator.group.join import Join, join
-from pybroker.coordinator.group.leave import leave
 from pybroker.coordinator.group.log import replay
 from pybroker.coordinator.group.model.settings import GroupSettings
 from pybroker.coordinator.group.model.shard_state import ShardState
-from pybroker.coordinator.group.offsets import CommitTopic, commit
-from pybroker.coordinator.group.sync import Sync, sync
+from pybroker.coordinator.group.requests.heartbeat import heartbeat
+from pybroker.coordinator.group.requests.join import Join, join
+from pybroker.coordinator.group.requests.leave import leave
+from pybroker.coordinator.group.requests.offsets import CommitTopic, commit
+from pybroker.coordinator.group.requests.sync import Sync, sync
 from pybroker.coordinator.outcome import Outcome
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode

@@ -15,8 +15,8 @@ from coordinator_setup import (
     started,
 )
 
-from pybroker.coordinator.group import offsets
 from pybroker.coordinator.group.model.settings import OFFSETS_TOPIC
+from pybroker.coordinator.group.requests import offsets
 from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode

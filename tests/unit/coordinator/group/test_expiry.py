@@ -17,10 +17,10 @@ from coordinator_setup import (
     with_many_offsets,
 )
 
-from pybroker.coordinator.group import removal
 from pybroker.coordinator.group.model.group import ClassicGroup
 from pybroker.coordinator.group.model.settings import OFFSETS_TOPIC
 from pybroker.coordinator.group.model.shard_state import ShardState
+from pybroker.coordinator.group.requests import removal
 from pybroker.coordinator.outcome import Part
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode

@@ -7,9 +7,9 @@ import random
 import pytest
 from machine import MAX_BATCH_BYTES, Machine, Reply, persisted, subscription
 
-from pybroker.coordinator.group import removal
 from pybroker.coordinator.group.model.memory import pending_bytes
 from pybroker.coordinator.group.model.state import GroupState
+from pybroker.coordinator.group.requests import removal
 from pybroker.protocol.errors import ErrorCode, KafkaError
 
 GROUPS = ("one", "two")

@@ -12,8 +12,8 @@ from broker_double import BrokerDouble, image_with
 from machine import Machine
 from memory_writer import MemoryWriter
 
-from pybroker.coordinator.group import removal
 from pybroker.coordinator.group.model.memory import GroupMemory, protocols_bytes
+from pybroker.coordinator.group.requests import removal
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.turns import run_at_once

@@ -8,10 +8,10 @@ import sys
 import pytest
 from machine import MAX_BATCH_BYTES, TOPIC_ID, Machine, persisted
 
-from pybroker.coordinator.group import offsets, removal
 from pybroker.coordinator.group.log import records, replay
 from pybroker.coordinator.group.model.offset_store import OffsetEntry
 from pybroker.coordinator.group.partition import group_partition, java_string_hash
+from pybroker.coordinator.group.requests import offsets, removal
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.uuids import ZERO_UUID
 from pybroker.turns import run_at_once

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pybroker import turns
-from pybroker.coordinator.group.offsets import CommitTopic
+from pybroker.coordinator.group.requests.offsets import CommitTopic
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.server.apis import offset_commit

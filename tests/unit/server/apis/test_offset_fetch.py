@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from pybroker.coordinator.group.offsets import FetchedOffset
+from pybroker.coordinator.group.requests.offsets import FetchedOffset
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.server.apis import offset_fetch

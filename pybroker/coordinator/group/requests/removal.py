@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 
-from pybroker.coordinator.group import offsets
 from pybroker.coordinator.group.log import records
 from pybroker.coordinator.group.model.group import ClassicGroup, complete_sync
 from pybroker.coordinator.group.model.shard_state import ShardState
 from pybroker.coordinator.group.model.state import GroupState
+from pybroker.coordinator.group.requests import offsets
 from pybroker.coordinator.outcome import NOTHING, CoordinatorRecord, Outcome, Part, first_batch
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError

@@ -18,7 +18,7 @@ from pybroker.coordinator.group.model.memory import MEMBER_BYTES, pending_bytes,
 from pybroker.coordinator.group.model.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
 from pybroker.coordinator.group.model.shard_state import JOIN, SESSION, SYNC, ShardState
 from pybroker.coordinator.group.model.state import GroupState
-from pybroker.coordinator.group.rebalance import (
+from pybroker.coordinator.group.requests.rebalance import (
     join_response,
     maybe_complete_join,
     prepare,

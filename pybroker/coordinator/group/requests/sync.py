@@ -12,7 +12,7 @@ from pybroker.coordinator.group.model.member import SyncReply
 from pybroker.coordinator.group.model.memory import assignments_bytes
 from pybroker.coordinator.group.model.shard_state import SYNC, ShardState
 from pybroker.coordinator.group.model.state import GroupState
-from pybroker.coordinator.group.rebalance import prepare_or_complete, reset_assignments, set_assignments
+from pybroker.coordinator.group.requests.rebalance import prepare_or_complete, reset_assignments, set_assignments
 from pybroker.coordinator.outcome import NOTHING, Outcome
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError

@@ -7,7 +7,7 @@ import logging
 from pybroker.coordinator.group.model.group import ClassicGroup, complete_sync
 from pybroker.coordinator.group.model.shard_state import SESSION, ShardState
 from pybroker.coordinator.group.model.state import GroupState
-from pybroker.coordinator.group.rebalance import maybe_complete_join, prepare_or_complete
+from pybroker.coordinator.group.requests.rebalance import maybe_complete_join, prepare_or_complete
 from pybroker.coordinator.outcome import NOTHING, Outcome
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
