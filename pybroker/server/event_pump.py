@@ -45,7 +45,7 @@ from pybroker.protocol.loader import response_class
 from pybroker.protocol.runtime import MAX_STRING_BYTES, Message, cut_utf8
 from pybroker.server.add_partitions_to_txn_manager import Verification
 from pybroker.server.api import Api, BrokerServices, Encoded, RequestContext
-from pybroker.server.apis.api_versions import unsupported_version_body
+from pybroker.server.apis.cluster.api_versions import unsupported_version_body
 from pybroker.server.large_requests import LARGE_BYTES, LargeRequests, drop_message, is_long, send_in_slices
 from pybroker.server.stepping import resume
 

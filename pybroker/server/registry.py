@@ -1,4 +1,4 @@
-"""Every API that is served, found by looking: a module of `pybroker.server.apis` with an `API` is served.
+"""Every API that is served, found by looking: a module below `pybroker.server.apis` with an `API` is served.
 
 Produce and Fetch are served by the data plane; what it is told here is their versions.
 """
@@ -30,8 +30,8 @@ _TOLD_PRODUCE_MIN_VERSION = 0
 def load_apis(*, joins_quorum: bool = False) -> dict[int, Api[Any, Any]]:
     """The APIs served in Python, by api key, of a broker that joins controllers elsewhere or of one with its own."""
     found: dict[int, Api[Any, Any]] = {}
-    for each in pkgutil.iter_modules(apis.__path__):
-        api = getattr(importlib.import_module(f"{apis.__name__}.{each.name}"), "API", None)
+    for each in pkgutil.walk_packages(apis.__path__, f"{apis.__name__}."):
+        api = getattr(importlib.import_module(each.name), "API", None)
         if api is not None:
             found[api.request.API_KEY] = api
     return {**found, **forwarded()} if joins_quorum else found

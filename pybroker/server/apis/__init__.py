@@ -1,1 +1,1 @@
-"""One module per API; each exposes `API` as `pybroker.server.api` describes."""
+"""One module per API, in a folder per subject; each exposes `API` as `pybroker.server.api` describes."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -15,19 +14,9 @@ from pybroker.coordinator.group.model.settings import GroupSettings
 from pybroker.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
 from pybroker.protocol import messages as m
 from pybroker.server.api import RequestContext
+from pybroker.server.registry import load_apis
 
-API_MODULES = {
-    8: "offset_commit",
-    9: "offset_fetch",
-    11: "join_group",
-    12: "heartbeat",
-    13: "leave_group",
-    14: "sync_group",
-    15: "describe_groups",
-    16: "list_groups",
-    42: "delete_groups",
-    47: "offset_delete",
-}
+APIS = load_apis()
 
 
 async def settle() -> None:
@@ -85,7 +74,7 @@ class BrokerDouble:
 
     async def call(self, connection: str, api_key: int, version: int, request: Any) -> Any:
         """What a client gets: request and response go through their encodings of that version."""
-        api = importlib.import_module(f"pybroker.server.apis.{API_MODULES[api_key]}").API
+        api = APIS[api_key]
         assert api.min_version <= version <= api.max_version
         decoded, _ = api.request.decode(version, request.encode(version))
         context = RequestContext(api_key, version, 7, connection, "127.0.0.1", "PLAINTEXT", "User:ANONYMOUS", 1)

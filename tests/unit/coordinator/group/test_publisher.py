@@ -28,7 +28,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.envelope import Origin
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import RequestContext
-from pybroker.server.apis import find_coordinator
+from pybroker.server.apis.groups import find_coordinator
 from pybroker.server.auto_topic_creation import AutoTopicCreation
 
 

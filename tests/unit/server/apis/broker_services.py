@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import pkgutil
 from collections.abc import Collection, Generator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from pybroker.metadata.registration import Registration
 from pybroker.native.partition import PartitionPosition, PartitionState, ProducerState
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.server import apis
 from pybroker.server.api import RequestContext
 from pybroker.server.auto_topic_creation import AutoTopicCreation
 from pybroker.server.served_controller import ServedController
@@ -26,6 +28,10 @@ from pybroker.storage.logs.log_mover import FutureLog
 
 NODE_ID = 1
 LISTENER = "PLAINTEXT"
+#: Every API's module by its last name.
+MODULES = {
+    each.name.rpartition(".")[2]: each.name for each in pkgutil.walk_packages(apis.__path__, f"{apis.__name__}.")
+}
 Key = tuple[str, int]
 
 
@@ -185,7 +191,7 @@ class Services:
 
     async def call(self, module: str, request: m.Message, version: int, *, listener: str = LISTENER) -> Any:
         """What a client gets: request and response go through their encodings of that version."""
-        api = importlib.import_module(f"pybroker.server.apis.{module}").API
+        api = importlib.import_module(MODULES[module]).API
         assert api.min_version <= version <= api.max_version
         key = api.request.API_KEY
         decoded, _ = api.request.decode(version, request.encode(version))

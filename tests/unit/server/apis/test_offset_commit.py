@@ -13,7 +13,7 @@ from pybroker import turns
 from pybroker.coordinator.group.requests.offsets import CommitTopic
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
-from pybroker.server.apis import offset_commit
+from pybroker.server.apis.groups import offset_commit
 
 COUNT = 100
 DELETED = 3

@@ -7,7 +7,7 @@ from typing import Any
 from pybroker.coordinator.group.requests.offsets import FetchedOffset
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
-from pybroker.server.apis import offset_fetch
+from pybroker.server.apis.groups import offset_fetch
 
 _IDS = {name: bytes([number]) * 16 for number, name in enumerate("abcd", 1)}
 _UNKNOWN = ("b", "d")

@@ -6,7 +6,7 @@ import types
 from pybroker.config.broker import BrokerConfig
 from pybroker.metadata.delta import empty_image
 from pybroker.protocol import messages as m
-from pybroker.server.apis import describe_configs
+from pybroker.server.apis.configs import describe_configs
 
 
 def test_a_resource_that_a_request_repeats_is_described_once() -> None:

@@ -13,7 +13,7 @@ from pybroker.protocol.definitions import MessageDef
 from pybroker.server import apis
 from pybroker.server.registry import load_apis
 
-MODULES = sorted(Path(apis.__path__[0]).glob("[a-z]*.py"))
+MODULES = sorted(Path(apis.__path__[0]).rglob("[a-z]*.py"))
 
 #: Loops over arrays in one go, and why they may.
 SHORT = {

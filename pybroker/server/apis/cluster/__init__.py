@@ -1,0 +1,1 @@
+"""APIs about the cluster, its brokers and its controllers."""

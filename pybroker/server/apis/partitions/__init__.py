@@ -1,0 +1,1 @@
+"""APIs about partitions: their leaders, replicas, log dirs and offsets."""

@@ -1,0 +1,1 @@
+"""APIs of producers and their transactions."""
