@@ -44,7 +44,7 @@ def partitions_to_read(
     cluster: Cluster, names: Collection[str], pattern: str | None, indexes: Collection[int]
 ) -> list[TopicPartition]:
     """Partitions of the topics named, or of those that the regular expression matches. Ends the command without any."""
-    from pybroker.cli.topic_names import matching
+    from pybroker.cli.admin.topic_names import matching
     from pybroker.client import topics as client
 
     if pattern is not None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
+from pybroker.cli.admin.client_settings import alter_clients
+from pybroker.cli.admin.entity_options import clients, entity, entity_options
 from pybroker.cli.broker_options import broker_options, connected, pairs
-from pybroker.cli.client_settings import alter_clients
-from pybroker.cli.entity_options import clients, entity, entity_options
 from pybroker.cli.name_options import complete_settings
 from pybroker.cli.output import print_json
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pybroker.cli.admin.client_settings import describe_clients
+from pybroker.cli.admin.entity_options import clients, entity, entity_options
 from pybroker.cli.broker_options import broker_options, connected
-from pybroker.cli.client_settings import describe_clients
-from pybroker.cli.entity_options import clients, entity, entity_options
 from pybroker.cli.output import Column, is_terminal, plural, print_heading, print_rows
 
 if TYPE_CHECKING:

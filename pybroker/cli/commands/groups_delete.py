@@ -6,9 +6,9 @@ import sys
 
 import click
 
+from pybroker.cli.admin.group_options import groups_option
 from pybroker.cli.broker_options import broker_options, connected
 from pybroker.cli.common import EXIT_FAILED
-from pybroker.cli.group_options import groups_option
 from pybroker.cli.output import print_json
 
 

@@ -6,9 +6,9 @@ import sys
 
 import click
 
+from pybroker.cli.admin.group_options import group_option, partitions_of
 from pybroker.cli.broker_options import broker_options, connected
 from pybroker.cli.common import EXIT_FAILED
-from pybroker.cli.group_options import group_option, partitions_of
 from pybroker.cli.name_options import complete_topics
 from pybroker.cli.output import print_json
 

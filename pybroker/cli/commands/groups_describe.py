@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pybroker.cli.admin.group_options import all_groups_option, check_names, groups_option, named_groups
 from pybroker.cli.broker_options import broker_options, connected
-from pybroker.cli.group_options import all_groups_option, check_names, groups_option, named_groups
 from pybroker.cli.output import Column, is_terminal, plural, print_heading, print_json, print_table
 
 if TYPE_CHECKING:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pybroker.cli.admin.group_options import group_option, partitions_of
 from pybroker.cli.broker_options import broker_options, connected
 from pybroker.cli.common import fail
-from pybroker.cli.group_options import group_option, partitions_of
 from pybroker.cli.name_options import complete_topics
 from pybroker.cli.output import Column, is_terminal, plural, print_json, print_table
 from pybroker.cli.times import Duration, Time
 
 if TYPE_CHECKING:
-    from pybroker.cli.offset_targets import Move
+    from pybroker.cli.admin.offset_targets import Move
 
 _COLUMNS = [
     Column("topic", "topic"),
@@ -84,7 +84,7 @@ def command(
     Nothing is changed without --execute. An offset below the first record or behind the last is brought to that end.
     Times are UTC unless they say otherwise.
     """
-    from pybroker.cli.offset_targets import moves, moves_to, read_file, target_of
+    from pybroker.cli.admin.offset_targets import moves, moves_to, read_file, target_of
     from pybroker.client import groups, offsets
 
     target = target_of(targets)

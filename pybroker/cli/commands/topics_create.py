@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from pybroker.cli.admin.replica_assignment import parse_assignment
 from pybroker.cli.broker_options import broker_options, connected, pairs
 from pybroker.cli.name_options import complete_topics, name_option
 from pybroker.cli.output import plural, print_json
-from pybroker.cli.replica_assignment import parse_assignment
 
 
 @click.command(name="create")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pybroker.cli.admin.topic_names import exclude_internal_option, found_or_fail, matching
 from pybroker.cli.broker_options import broker_options, connected
 from pybroker.cli.name_options import complete_topics, names_option
 from pybroker.cli.output import Column, is_terminal, plural, print_heading, print_json, print_table
-from pybroker.cli.topic_names import exclude_internal_option, found_or_fail, matching
 from pybroker.protocol.uuids import uuid_to_text
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from pybroker.cli.admin.topic_names import exclude_internal_option, matching
 from pybroker.cli.broker_options import broker_options, connected
 from pybroker.cli.name_options import complete_topics
 from pybroker.cli.output import Column, is_terminal, print_json, print_table
-from pybroker.cli.topic_names import exclude_internal_option, matching
 
 _COLUMNS = [
     Column("topic", "topic"),

@@ -1,0 +1,1 @@
+"""What the commands about topics, groups and settings share."""
