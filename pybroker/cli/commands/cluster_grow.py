@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pybroker.cli.common import fail
-from pybroker.cli.finding_lines import print_findings
+from pybroker.cli.files.finding_lines import print_findings
 from pybroker.cli.profile_options import config_options, load_config
 
 if TYPE_CHECKING:

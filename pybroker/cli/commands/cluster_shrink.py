@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from pybroker.cli.common import fail
-from pybroker.cli.finding_lines import print_findings
+from pybroker.cli.files.finding_lines import print_findings
 from pybroker.cli.profile_options import config_options, load_config
 
 _EXIT_FINDINGS = 3

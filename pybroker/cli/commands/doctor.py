@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pybroker.cli.common import address_of
-from pybroker.cli.finding_lines import print_findings
+from pybroker.cli.files.finding_lines import print_findings
 from pybroker.cli.profile_options import config_options
 
 if TYPE_CHECKING:

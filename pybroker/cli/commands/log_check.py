@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pybroker.cli.paths import open_paths, printable
+from pybroker.cli.files.paths import open_paths, printable
 
 if TYPE_CHECKING:
     from pybroker.storage.offline.checks.findings import Finding, Report

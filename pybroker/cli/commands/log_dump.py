@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from pybroker.cli.paths import open_paths, printable
+from pybroker.cli.files.paths import open_paths, printable
 
 _EXIT_PROBLEM = 1
 # Only said where it is so, or where there is one.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pybroker.cli.paths import open_paths
+from pybroker.cli.files.paths import open_paths
 
 if TYPE_CHECKING:
     from pybroker.storage.offline.layout import Target

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from pybroker.cli.paths import printable
+from pybroker.cli.files.paths import printable
 
 
 @click.command(name="delete")
@@ -19,7 +19,7 @@ def command(paths: tuple[Path, ...], yes: bool) -> None:
 
     Exit status: 0, 1 one of them was not removed, 2 a PATH is no directory that was set aside.
     """
-    from pybroker.cli.strays import locked_dirs
+    from pybroker.cli.files.strays import locked_dirs
     from pybroker.storage.dirs.strays import delete, read
     from pybroker.storage.errors import StorageError
 

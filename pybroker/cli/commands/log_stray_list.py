@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pybroker.cli.paths import printable
+from pybroker.cli.files.paths import printable
 
 if TYPE_CHECKING:
     from pybroker.storage.dirs.strays import Stray

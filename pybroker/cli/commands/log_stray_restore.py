@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from pybroker.cli.paths import printable
+from pybroker.cli.files.paths import printable
 
 
 @click.command(name="restore")
@@ -26,7 +26,7 @@ def command(paths: tuple[Path, ...], metadata: Path | None, yes: bool) -> None:
 
     Exit status: 0, 1 one of them could not be taken back, 2 the command line is wrong.
     """
-    from pybroker.cli.strays import locked_dirs, topics_beside
+    from pybroker.cli.files.strays import locked_dirs, topics_beside
     from pybroker.metadata.errors import MetadataError
     from pybroker.storage.dirs.strays import read, restore, target_of
     from pybroker.storage.errors import StorageError

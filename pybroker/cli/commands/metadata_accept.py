@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pybroker.cli.paths import printable
+from pybroker.cli.files.paths import printable
 
 if TYPE_CHECKING:
     from pybroker.metadata.acceptance import Remains

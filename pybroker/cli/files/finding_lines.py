@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pybroker.cli.paths import printable
+from pybroker.cli.files.paths import printable
 from pybroker.cli.tables import wrap
 
 if TYPE_CHECKING:
