@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from pybroker.cli.common import fail
-from pybroker.cli.metadata_source import opened, source_options
+from pybroker.cli.metadata.metadata_source import opened, source_options
 from pybroker.cli.output import print_json
 
 
@@ -22,7 +22,7 @@ def command(bootstrap: str, snapshot: Path | None, as_json: bool, path: str) -> 
     pybroker metadata cat /topics/orders
     pybroker metadata cat /configs/topics/orders/retention.ms
     """
-    from pybroker.cli.metadata_tree import find
+    from pybroker.cli.metadata.metadata_tree import find
 
     with opened(bootstrap, snapshot) as root:
         node = find(root, path)

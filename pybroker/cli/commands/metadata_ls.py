@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from pybroker.cli.metadata_source import opened, source_options
+from pybroker.cli.metadata.metadata_source import opened, source_options
 from pybroker.cli.output import print_json
 
 
@@ -21,7 +21,7 @@ def command(bootstrap: str, snapshot: Path | None, as_json: bool, recursive: boo
     pybroker metadata ls /topics
     pybroker metadata ls -R /configs --snapshot /var/lib/kafka/data
     """
-    from pybroker.cli.metadata_tree import find, parts, walk
+    from pybroker.cli.metadata.metadata_tree import find, parts, walk
 
     top = "/" + "/".join(parts(path))
     with opened(bootstrap, snapshot) as root:

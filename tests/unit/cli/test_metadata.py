@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from pybroker.cli.metadata_files import read_image
+from pybroker.cli.metadata.metadata_files import read_image
 from pybroker.metadata.snapshot import write_image
 from pybroker.protocol import messages as m
 from pybroker.testing import Broker

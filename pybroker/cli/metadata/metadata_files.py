@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pybroker.cli.metadata_tree import DEFAULT_NAME, Node, client_nodes, config_nodes, directory, leaf
+from pybroker.cli.metadata.metadata_tree import DEFAULT_NAME, Node, client_nodes, config_nodes, directory, leaf
 from pybroker.client.quotas import MECHANISMS
 from pybroker.metadata import features
 from pybroker.metadata.image import (

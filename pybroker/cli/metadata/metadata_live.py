@@ -6,7 +6,15 @@ from functools import partial
 from typing import Any
 
 from pybroker import __version__
-from pybroker.cli.metadata_tree import DEFAULT_NAME, Children, Node, client_nodes, config_nodes, directory, leaf
+from pybroker.cli.metadata.metadata_tree import (
+    DEFAULT_NAME,
+    Children,
+    Node,
+    client_nodes,
+    config_nodes,
+    directory,
+    leaf,
+)
 from pybroker.client import configs, groups, quotas, topics
 from pybroker.client.cluster import Cluster
 from pybroker.client.errors import NotServed, check

@@ -13,7 +13,7 @@ from pybroker.cli.broker_options import bootstrap_option, connected, json_option
 from pybroker.cli.common import fail
 
 if TYPE_CHECKING:
-    from pybroker.cli.metadata_tree import Node
+    from pybroker.cli.metadata.metadata_tree import Node
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -32,13 +32,13 @@ def source_options(command: Command) -> Command:
 @contextmanager
 def opened(bootstrap: str, snapshot: Path | None) -> Iterator[Node]:
     """The root of the tree. A failure, and a path that does not exist, end the command with exit status 1."""
-    from pybroker.cli.metadata_tree import NoSuchPath
+    from pybroker.cli.metadata.metadata_tree import NoSuchPath
 
     try:
         if snapshot is not None:
             yield _of_files(snapshot)
         else:
-            from pybroker.cli.metadata_live import live_tree
+            from pybroker.cli.metadata.metadata_live import live_tree
 
             with connected(bootstrap) as cluster:
                 yield live_tree(cluster)
@@ -47,7 +47,7 @@ def opened(bootstrap: str, snapshot: Path | None) -> Iterator[Node]:
 
 
 def _of_files(snapshot: Path) -> Node:
-    from pybroker.cli.metadata_files import cluster_id_beside, image_tree, read_image
+    from pybroker.cli.metadata.metadata_files import cluster_id_beside, image_tree, read_image
     from pybroker.metadata.errors import MetadataError
     from pybroker.storage.errors import StorageError
 
