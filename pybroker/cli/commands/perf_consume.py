@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from pybroker.cli.perf_options import Size, common_options
-from pybroker.cli.perf_run import Common, measure
+from pybroker.cli.perf.perf_options import Size, common_options
+from pybroker.cli.perf.perf_run import Common, measure
 
 
 @click.command(name="consume")

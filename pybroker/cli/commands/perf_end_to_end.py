@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from pybroker.cli.perf_leavings import told_what_stays
-from pybroker.cli.perf_options import BATCH_NAMES, batch_options, batch_words, common_options
-from pybroker.cli.perf_run import Common, measure
+from pybroker.cli.perf.perf_leavings import told_what_stays
+from pybroker.cli.perf.perf_options import BATCH_NAMES, batch_options, batch_words, common_options
+from pybroker.cli.perf.perf_run import Common, measure
 
 
 @click.command(name="end-to-end")

@@ -31,8 +31,8 @@ def command(pid: int, seconds: int, frequency: int, native: bool, output: Path) 
 
     Exit status: 0, 2 the command line is wrong, 3 no samples could be taken (the reason is on standard error).
     """
-    from pybroker.cli.flame_graph import svg
-    from pybroker.cli.flame_samples import Sampling, SamplingFailed, sample
+    from pybroker.cli.perf.flame_graph import svg
+    from pybroker.cli.perf.flame_samples import Sampling, SamplingFailed, sample
 
     try:
         stacks = sample(Sampling(pid, seconds, frequency, native))

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from pybroker.cli.perf_leavings import told_what_stays
-from pybroker.cli.perf_options import (
+from pybroker.cli.perf.perf_leavings import told_what_stays
+from pybroker.cli.perf.perf_options import (
     BATCH_NAMES,
     batch_options,
     batch_words,
@@ -17,7 +17,7 @@ from pybroker.cli.perf_options import (
     producer_options,
     producer_words,
 )
-from pybroker.cli.perf_run import Common, measure
+from pybroker.cli.perf.perf_run import Common, measure
 
 
 @click.command(name="produce")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pybroker.cli.perf_run import check_plots, print_summary, write_report
+from pybroker.cli.perf.perf_run import check_plots, print_summary, write_report
 
 
 @click.command(name="report")

@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from pybroker.cli.flame_graph import svg
-from pybroker.cli.flame_samples import SamplingFailed, Thread, merge, parse_perf, parse_spy
 from pybroker.cli.main import main
+from pybroker.cli.perf.flame_graph import svg
+from pybroker.cli.perf.flame_samples import SamplingFailed, Thread, merge, parse_perf, parse_spy
 
 PERF = """\
 pb-reactor-0 29202

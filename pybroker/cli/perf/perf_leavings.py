@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from pybroker.cli.perf_options import Address
+    from pybroker.cli.perf.perf_options import Address
     from pybroker.client.cluster import Cluster
 
 _TIMEOUT_S = 10.0

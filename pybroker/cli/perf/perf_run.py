@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pybroker.cli.perf_options import Address
+from pybroker.cli.perf.perf_options import Address
 
 if TYPE_CHECKING:
     from pybroker.perf.load import Load
