@@ -12,7 +12,7 @@ import click
 
 from pybroker.cli.common import fail
 from pybroker.cli.files.finding_lines import print_findings
-from pybroker.cli.profile_options import config_options, load_config
+from pybroker.cli.profile.profile_options import config_options, load_config
 
 if TYPE_CHECKING:
     from pybroker.cluster.growing import Grown

@@ -11,7 +11,7 @@ import click
 
 from pybroker.cli.common import fail
 from pybroker.cli.files.finding_lines import print_findings
-from pybroker.cli.profile_options import config_options, load_config
+from pybroker.cli.profile.profile_options import config_options, load_config
 
 _EXIT_FINDINGS = 3
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pybroker.cli.profile_options import config_options
+from pybroker.cli.profile.profile_options import config_options
 
 if TYPE_CHECKING:
     from pybroker.config.check import Finding

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pybroker.cli.profile_options import config_options, load_config, make_console
+from pybroker.cli.profile.profile_options import config_options, load_config, make_console
 from pybroker.cli.tables import Title, print_cells
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import click
 
 from pybroker.cli.common import address_of
 from pybroker.cli.files.finding_lines import print_findings
-from pybroker.cli.profile_options import config_options
+from pybroker.cli.profile.profile_options import config_options
 
 if TYPE_CHECKING:
     from pybroker.doctor.finding import Finding

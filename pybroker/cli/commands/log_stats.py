@@ -53,7 +53,7 @@ def command(paths: tuple[str, ...], topics: bool, deep: bool, as_json: bool) -> 
 def _print_table(found: list[PartitionStats], deep: bool) -> None:
     from rich.markup import escape
 
-    from pybroker.cli.profile_options import make_console
+    from pybroker.cli.profile.profile_options import make_console
     from pybroker.cli.tables import Title, print_cells
 
     names = ["segments", "bytes", "batches", "records", "codecs", "ratio", "batch p50/p99", "from", "to", "dirty"]

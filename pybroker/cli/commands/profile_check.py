@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pybroker.cli.profile_options import load_choice, machine_options, make_console
+from pybroker.cli.profile.profile_options import load_choice, machine_options, make_console
 from pybroker.cli.tables import Title, print_cells, print_text
 
 if TYPE_CHECKING:

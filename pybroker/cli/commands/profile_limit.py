@@ -11,8 +11,8 @@ import click
 
 from pybroker.cli.broker_options import one_bootstrap_option
 from pybroker.cli.common import EXIT_INTERRUPTED, address_of, fail
-from pybroker.cli.profile_options import make_console
-from pybroker.cli.profile_runs import load_measurement, measurement_option, run_with_bar
+from pybroker.cli.profile.profile_options import make_console
+from pybroker.cli.profile.profile_runs import load_measurement, measurement_option, run_with_bar
 from pybroker.cli.tables import Title, print_cells, print_text
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from pybroker.cli.common import EXIT_INTERRUPTED, fail
-from pybroker.cli.profile_options import config_options, load_config, make_console
-from pybroker.cli.profile_runs import run_with_bar
+from pybroker.cli.profile.profile_options import config_options, load_config, make_console
+from pybroker.cli.profile.profile_runs import run_with_bar
 from pybroker.cli.tables import Title, print_cells, print_text
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from pybroker.cli.common import fail
-from pybroker.cli.profile_options import make_console
-from pybroker.cli.profile_runs import load_measurement, measurement_option
+from pybroker.cli.profile.profile_options import make_console
+from pybroker.cli.profile.profile_runs import load_measurement, measurement_option
 from pybroker.cli.tables import Title, print_cells, print_text
 
 if TYPE_CHECKING:

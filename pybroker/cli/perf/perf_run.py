@@ -139,7 +139,7 @@ def print_summary(loads: Sequence[Load]) -> None:
     """A table on stdout, what to know about it on stderr."""
     from rich.markup import escape
 
-    from pybroker.cli.profile_options import make_console
+    from pybroker.cli.profile.profile_options import make_console
     from pybroker.cli.tables import Title, print_cells
     from pybroker.perf.report import summary_cells, summary_columns, warnings
 
