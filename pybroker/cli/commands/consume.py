@@ -11,11 +11,11 @@ import click
 
 from pybroker.cli.broker_options import bootstrap_option, connected, json_option, pairs
 from pybroker.cli.common import EXIT_INTERRUPTED, fail
-from pybroker.cli.consume_start import partitions_to_read, positions, start_of
-from pybroker.cli.librdkafka import client_properties_option, library, settings
 from pybroker.cli.name_options import complete_groups, complete_topics, names_option
 from pybroker.cli.output import plural
-from pybroker.cli.record_lines import (
+from pybroker.cli.records.consume_start import partitions_to_read, positions, start_of
+from pybroker.cli.records.librdkafka import client_properties_option, library, settings
+from pybroker.cli.records.record_lines import (
     NO_TIME,
     PlainWriter,
     Record,

@@ -10,10 +10,10 @@ import click
 
 from pybroker.cli.broker_options import bootstrap_option, connected, pairs
 from pybroker.cli.common import EXIT_FAILED, EXIT_INTERRUPTED, fail
-from pybroker.cli.librdkafka import client_properties_option, library, settings
 from pybroker.cli.name_options import complete_topics, name_option
 from pybroker.cli.output import plural
-from pybroker.cli.record_lines import LineError, PlainReader, Record, read_json, unescape
+from pybroker.cli.records.librdkafka import client_properties_option, library, settings
+from pybroker.cli.records.record_lines import LineError, PlainReader, Record, read_json, unescape
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _POLL_SECONDS = 0.1

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.cli.record_lines import (
+from pybroker.cli.records.record_lines import (
     NO_TIME,
     LineError,
     PlainReader,

@@ -1,0 +1,1 @@
+"""What `pybroker produce` and `pybroker consume` share."""
