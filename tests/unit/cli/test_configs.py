@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from pybroker.cli.commands.configs_alter import parse_values
+from pybroker.cli.commands.configs.alter import parse_values
 
 Run = Callable[..., Result]
 Lines = Callable[..., list[Any]]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from pybroker.cli.commands import topics_list
+from pybroker.cli.commands.topics import list as topics_list
 from pybroker.cli.main import main
 
 Run = Callable[..., Result]

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from log_setup import TOPIC_ID, Setup, setup
 
-from pybroker.cli.commands.log_accept_loss import command
+from pybroker.cli.commands.log.accept_loss import command
 from pybroker.metadata.offline import check_metadata
 from pybroker.native.rings import boot_id
 from pybroker.protocol import record_batch

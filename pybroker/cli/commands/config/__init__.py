@@ -7,7 +7,7 @@ import click
 from pybroker.cli.lazy_group import LazyGroup
 
 
-@click.group(name="config", cls=LazyGroup, names=("check", "diff", "docs"), prefix="config_")
+@click.group(name="config", cls=LazyGroup, names=("check", "diff", "docs"), prefix="config.")
 def command() -> None:
     """Look at a configuration before a broker does: what is wrong, what differs from the defaults, what there is.
 

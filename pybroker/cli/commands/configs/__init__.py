@@ -7,7 +7,7 @@ import click
 from pybroker.cli.lazy_group import LazyGroup
 
 
-@click.group(name="configs", cls=LazyGroup, names=("describe", "alter"), prefix="configs_")
+@click.group(name="configs", cls=LazyGroup, names=("describe", "alter"), prefix="configs.")
 def command() -> None:
     """Look at and change settings of topics, brokers and groups, and quotas and credentials of clients.
 

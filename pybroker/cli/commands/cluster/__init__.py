@@ -8,7 +8,7 @@ from pybroker.cli.lazy_group import LazyGroup
 
 
 @click.group(
-    name="cluster", cls=LazyGroup, names=("up", "status", "down", "adopt", "grow", "shrink"), prefix="cluster_"
+    name="cluster", cls=LazyGroup, names=("up", "status", "down", "adopt", "grow", "shrink"), prefix="cluster."
 )
 def command() -> None:
     """Start, look at and end a cluster on this machine; have a broker take part in one that is elsewhere.

@@ -9,7 +9,7 @@ from pybroker.cli.lazy_group import LazyGroup
 _NAMES = ("list", "describe", "members", "reset-offsets", "delete", "delete-offsets")
 
 
-@click.group(name="groups", cls=LazyGroup, names=_NAMES, prefix="groups_")
+@click.group(name="groups", cls=LazyGroup, names=_NAMES, prefix="groups.")
 def command() -> None:
     """See how far behind groups are; move or delete their offsets.
 

@@ -7,7 +7,7 @@ import click
 from pybroker.cli.lazy_group import LazyGroup
 
 
-@click.group(name="metadata", cls=LazyGroup, names=("ls", "cat", "accept"), prefix="metadata_")
+@click.group(name="metadata", cls=LazyGroup, names=("ls", "cat", "accept"), prefix="metadata.")
 def command() -> None:
     """Look up the cluster's metadata by path.
 

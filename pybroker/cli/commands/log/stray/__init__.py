@@ -7,7 +7,7 @@ import click
 from pybroker.cli.lazy_group import LazyGroup
 
 
-@click.group(name="stray", cls=LazyGroup, names=("list", "restore", "delete"), prefix="log_stray_")
+@click.group(name="stray", cls=LazyGroup, names=("list", "restore", "delete"), prefix="log.stray.")
 def command() -> None:
     """List, take back or delete what a broker has set aside.
 

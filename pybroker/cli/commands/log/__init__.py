@@ -8,7 +8,7 @@ from pybroker.cli.lazy_group import LazyGroup
 
 
 @click.group(
-    name="log", cls=LazyGroup, names=("dump", "check", "repair", "accept-loss", "stats", "stray"), prefix="log_"
+    name="log", cls=LazyGroup, names=("dump", "check", "repair", "accept-loss", "stats", "stray"), prefix="log."
 )
 def command() -> None:
     """Look at, check and save the files of a stopped broker, ours or Apache Kafka's.

@@ -9,7 +9,7 @@ from pybroker.cli.lazy_group import LazyGroup
 _NAMES = ("list", "describe", "create", "alter", "reassign", "delete")
 
 
-@click.group(name="topics", cls=LazyGroup, names=_NAMES, prefix="topics_")
+@click.group(name="topics", cls=LazyGroup, names=_NAMES, prefix="topics.")
 def command() -> None:
     """List, describe, create, alter, reassign and delete topics.
 

@@ -7,6 +7,6 @@ import click
 from pybroker.cli.lazy_group import LazyGroup
 
 
-@click.group(name="bench", cls=LazyGroup, names=("publish",), prefix="bench_")
+@click.group(name="bench", cls=LazyGroup, names=("publish",), prefix="bench.")
 def command() -> None:
     """Bring the results of benchmarks from many machines together."""

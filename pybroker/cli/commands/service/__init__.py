@@ -7,7 +7,7 @@ import click
 from pybroker.cli.lazy_group import LazyGroup
 
 
-@click.group(name="service", cls=LazyGroup, names=("install", "uninstall", "status"), prefix="service_")
+@click.group(name="service", cls=LazyGroup, names=("install", "uninstall", "status"), prefix="service.")
 def command() -> None:
     """Run the broker as a service of systemd.
 

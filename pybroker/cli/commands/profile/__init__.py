@@ -8,7 +8,7 @@ from pybroker.cli.lazy_group import LazyGroup
 
 
 @click.group(
-    name="profile", cls=LazyGroup, names=("detect", "measure", "tune", "limit", "check", "explain"), prefix="profile_"
+    name="profile", cls=LazyGroup, names=("detect", "measure", "tune", "limit", "check", "explain"), prefix="profile."
 )
 def command() -> None:
     """Know the machine: which hardware profile it gets and why, and what to set on it.
