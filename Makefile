@@ -115,7 +115,7 @@ fuzz-smoke: venv ## every fuzz target for a moment, always the same inputs
 	+@$(CSRC) fuzz-smoke
 
 test-python: venv build
-	@$(BIN)/python -m pybroker.testing.class_archive
+	@$(BIN)/python -m tests.harness.class_archive
 	@$(PYTEST) $(PYTEST_PARALLEL) -q $(ARGS)
 
 verify: bootstrap-verify bootstrap-site venv $(VENV)/.bench build extension-asan ## every acceptance check, or ISSUE=bystanders (long)
@@ -132,7 +132,7 @@ bench-quick: bootstrap-verify venv build ## every section of the comparisons onc
 	@$(BIN)/python -m bench.peers.compare --quick $(ARGS)
 
 bench-peers: bootstrap-test venv build ## the tables of docs/speed.md: pybroker beside Apache Kafka (root; up to half an hour)
-	@$(BIN)/python -m pybroker.testing.kafka fetch
+	@$(BIN)/python -m tests.harness.kafka fetch
 	@$(BIN)/python -m bench.peers.table $(ARGS)
 
 bench-micro: bootstrap-test $(VENV)/.bench build ## time single functions in C and Python: build/bench/micro.json

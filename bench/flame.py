@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pybroker.perf import lifetime
 from pybroker.perf.generator import find_generator
-from pybroker.testing.broker import BrokerProcess
+from tests.harness.broker import BrokerProcess
 
 ROOT = Path(__file__).resolve().parents[1]
 _OVERRIDES = {"log.segment.bytes": str(64 << 20), "log.retention.bytes": str(256 << 20)}

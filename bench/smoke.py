@@ -20,7 +20,7 @@ from pathlib import Path
 from pybroker.results.context import detect
 from pybroker.results.reader import read, result_files
 from pybroker.results.row import Row
-from pybroker.testing.broker import BrokerProcess
+from tests.harness.broker import BrokerProcess
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "build" / "bench" / "smoke"

@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from bench.aggregate.spark_version import CONNECTOR, SPARK_VERSION
-from pybroker.testing.kafka import cache_root, fetch_jars
+from tests.harness.kafka import cache_root, fetch_jars
 
 ROOT = Path(__file__).resolve().parents[2]
 #: The modules that run on workers, with their imports.

@@ -11,7 +11,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-from pybroker.testing.kafka import cache_root
+from tests.harness.kafka import cache_root
 
 #: Name in ASV's page, package of npm, file in it.
 _LIBRARIES = (

@@ -10,7 +10,7 @@ import os
 import time
 from pathlib import Path
 
-from pybroker.testing import keeper
+from tests.harness import keeper
 
 _ROOT = Path("/sys/fs/cgroup")
 

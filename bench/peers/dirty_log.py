@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import cramjam
 
 from pybroker.protocol import record_batch
-from pybroker.testing.differential.batches import compressed
-from pybroker.testing.differential.side import LATEST, Side
+from tests.harness.differential.batches import compressed
+from tests.harness.differential.side import LATEST, Side
 
 TOPIC = "dirty"
 PARTITIONS = 4

@@ -33,7 +33,7 @@ from pybroker.config.broker_keys import BROKER_KEYS
 from pybroker.config.definition import OneOf
 from pybroker.perf.generator import find_generator
 from pybroker.profiles.facts import read_machine
-from pybroker.testing.fixtures import io_uring_allowed
+from tests.harness.fixtures import io_uring_allowed
 
 DOCUMENT = ROOT / "docs" / "append-engines.md"
 # Settings of the topics for each durability. They are Kafka's own, so they mean the same to both. `flush.ms` would

@@ -22,7 +22,7 @@ from bench.peers.machine import BareServer
 from bench.peers.peer import USUAL, Confinement, Measurement, Peer, Site
 from bench.peers.report import Row
 from bench.peers.run import Effort, Run
-from pybroker.testing.differential.side import LATEST, Side
+from tests.harness.differential.side import LATEST, Side
 
 RECOVERY_LIMIT = 0.2
 COMPACTION_LIMIT = 0.5

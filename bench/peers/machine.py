@@ -18,7 +18,7 @@ from types import TracebackType
 
 from bench.peers import stalls
 from bench.peers.peer import Measurement, run_pbload
-from pybroker.testing.process import ChildProcess, free_port
+from tests.harness.process import ChildProcess, free_port
 
 BLOCK_BYTES = 4096
 _FILE_BYTES = 16 << 20

@@ -21,8 +21,8 @@ from typing import Any, Protocol
 from bench.peers import stalls
 from bench.peers.cgroup import Cgroup
 from pybroker.perf import lifetime
-from pybroker.testing import keeper
-from pybroker.testing.process import ChildProcess
+from tests.harness import keeper
+from tests.harness.process import ChildProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY_BYTES = 3 << 30

@@ -25,8 +25,8 @@ from bench.peers.peer import COMMON_OVERRIDES, PROBE_PRIORITY, Measurement, run_
 from bench.peers.report import Row
 from pybroker.cluster.jars import KAFKA_VERSION, Jvm
 from pybroker.cluster.local_cluster import LocalCluster
-from pybroker.testing.cluster.scenario import wait_until_healthy
-from pybroker.testing.process import cpu_seconds
+from tests.harness.cluster.scenario import wait_until_healthy
+from tests.harness.process import cpu_seconds
 
 CPU_LIMIT = 1 / 3
 P99_LIMIT = 0.5

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pybroker.testing.process import ChildProcess, ProcessFailed
+from tests.harness.process import ChildProcess, ProcessFailed
 
 VARIABLE = "PBLOAD_STALLS"
 # With fewer of all requests left, these say nothing, and the figure is that of all.

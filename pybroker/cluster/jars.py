@@ -138,7 +138,7 @@ def fetch(version: str = KAFKA_VERSION) -> Path:
 
 
 def class_archive() -> Path:
-    """Kafka's classes as a JVM with `JAVA_OPTIONS` has loaded them: where it is there (`pybroker.testing.class_archive`
+    """Kafka's classes as a JVM with `JAVA_OPTIONS` has loaded them: where it is there (`tests.harness.class_archive`
     makes it), others start in half the time."""
     return cache_dir() / "classes.jsa"
 

@@ -1,8 +1,8 @@
 """A broker for tests: `with Broker() as broker:`, and a pytest plugin with the fixtures `kafka_broker`,
 `fresh_kafka_broker` and `kafka_topic`. docs/testing.md is the manual.
 
-Public are the names in `__all__` and those fixtures. The modules beside are this project's own test helpers (Apache
-Kafka beside us, crash tests, differential runs) and may change at any time. The broker never imports any of it.
+Public are the names in `__all__` and those fixtures. The modules beside are what those need and may change at any
+time. The broker never imports any of it.
 """
 
 from pybroker.testing.embedded.broker import Broker

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from pybroker.testing.fixtures import backends, running_broker
+from tests.harness.fixtures import backends, running_broker
 
 __all__ = ["pytest_generate_tests", "running_broker"]
 

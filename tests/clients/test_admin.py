@@ -21,7 +21,7 @@ from kafka.admin import KafkaAdminClient
 from kafka.admin import NewPartitions as PythonNewPartitions
 from kafka.admin import NewTopic as PythonNewTopic
 
-from pybroker.testing.broker import BrokerProcess
+from tests.harness.broker import BrokerProcess
 
 TOPIC = "administered"
 

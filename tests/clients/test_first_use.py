@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kafka import KafkaBroker
+from tests.harness.broker import BrokerProcess
+from tests.harness.kafka import KafkaBroker
 
 TIMEOUT_S = 60
 VALUES = [b"%d" % number for number in range(20)]

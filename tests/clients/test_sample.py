@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.clients.driver import CLIENTS, Variant
-from pybroker.testing.clients.scenario import Scenario
-from pybroker.testing.kafka import KafkaBroker
+from tests.harness.broker import BrokerProcess
+from tests.harness.clients.driver import CLIENTS, Variant
+from tests.harness.clients.scenario import Scenario
+from tests.harness.kafka import KafkaBroker
 
 SENDS = (
     ("kcat", Variant("zstd", "all", idempotent=True)),

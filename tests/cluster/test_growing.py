@@ -16,9 +16,9 @@ from pybroker.cli.main import main
 from pybroker.cluster.ports import free_port
 from pybroker.metadata.log_files import PARTITION_DIRECTORY
 from pybroker.protocol import messages as m
-from pybroker.testing.cluster.fixtures import needs_kafka
-from pybroker.testing.cluster.nodes import Nodes, single_broker
 from pybroker.testing.protocol_client import ProtocolClient
+from tests.harness.cluster.fixtures import needs_kafka
+from tests.harness.cluster.nodes import Nodes, single_broker
 
 TIMEOUT_S = 60.0
 TOPIC, GROUP = "kept", "readers"

@@ -29,10 +29,10 @@ from pybroker.protocol.uuids import random_uuid
 from pybroker.quorum.fetcher import FetcherSettings, MetadataFetcher
 from pybroker.quorum.leader import LeaderFinder
 from pybroker.storage.files.meta_properties import MetaProperties
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.cluster.fixtures import CONTROLLER_VERSIONS, cluster_fixture, needs_kafka
 from pybroker.testing.protocol_client import ProtocolClient
-from pybroker.testing.waiting import until
+from tests.harness.broker import BrokerProcess
+from tests.harness.cluster.fixtures import CONTROLLER_VERSIONS, cluster_fixture, needs_kafka
+from tests.harness.waiting import until
 
 TIMEOUT_S = 60.0
 BROKER, CONTROLLER = 1, 100

@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from pybroker.client.cluster import Cluster
 from pybroker.cluster.local_cluster import LocalCluster
-from pybroker.testing.cluster.fixtures import cluster_fixture
-from pybroker.testing.cluster.replicas import check_replicas
-from pybroker.testing.waiting import until
+from tests.harness.cluster.fixtures import cluster_fixture
+from tests.harness.cluster.replicas import check_replicas
+from tests.harness.waiting import until
 
 LEADER, FOLLOWER = 1, 2
 WAIT_SECONDS = 60.0

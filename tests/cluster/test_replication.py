@@ -8,13 +8,13 @@ import pytest
 
 from pybroker.client.cluster import Cluster
 from pybroker.cluster.local_cluster import LocalCluster
-from pybroker.testing.cluster.checker import check
-from pybroker.testing.cluster.fixtures import cluster_fixture
-from pybroker.testing.cluster.history import History
-from pybroker.testing.cluster.load import Load, read_everything
-from pybroker.testing.cluster.replicas import check_replicas
-from pybroker.testing.cluster.scenario import create_topic, wait_until_healthy
-from pybroker.testing.waiting import until
+from tests.harness.cluster.checker import check
+from tests.harness.cluster.fixtures import cluster_fixture
+from tests.harness.cluster.history import History
+from tests.harness.cluster.load import Load, read_everything
+from tests.harness.cluster.replicas import check_replicas
+from tests.harness.cluster.scenario import create_topic, wait_until_healthy
+from tests.harness.waiting import until
 
 WAIT_SECONDS = 60.0
 PLACES = [("t", 0), ("t", 1), ("t", 2)]

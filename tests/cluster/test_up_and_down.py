@@ -13,11 +13,11 @@ from click.testing import CliRunner, Result
 
 from pybroker.cli.main import main
 from pybroker.cluster.local_cluster import LocalCluster
-from pybroker.testing.cluster.checker import check
-from pybroker.testing.cluster.history import History
-from pybroker.testing.cluster.load import Load, read_everything
-from pybroker.testing.cluster.replicas import check_replicas
-from pybroker.testing.cluster.scenario import create_topic
+from tests.harness.cluster.checker import check
+from tests.harness.cluster.history import History
+from tests.harness.cluster.load import Load, read_everything
+from tests.harness.cluster.replicas import check_replicas
+from tests.harness.cluster.scenario import create_topic
 
 
 def run(name: str, directory: Path, *options: str) -> Result:

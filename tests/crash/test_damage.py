@@ -5,8 +5,8 @@ from __future__ import annotations
 from confluent_kafka import Producer
 
 from pybroker.protocol.errors import ErrorCode
-from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.protocol_client import ProtocolClient
+from tests.harness.broker import BrokerProcess
 
 BATCH_COUNT = 9
 DAMAGED = 4

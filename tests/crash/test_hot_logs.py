@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.crash.engines import DIRECT, PACED, EngineTurns
-from pybroker.testing.crash.log_steps import OVERRIDES, LogSteps
+from tests.harness.broker import BrokerProcess
+from tests.harness.crash.engines import DIRECT, PACED, EngineTurns
+from tests.harness.crash.log_steps import OVERRIDES, LogSteps
 
 
 def test_a_log_stays_what_it_was_over_kills_and_engines(tmp_path: Path) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.crash.engines import DIRECT, PACED
-from pybroker.testing.crash.kills import KillRun
-from pybroker.testing.crash.record_load import RecordCheck, RecordLoad
-from pybroker.testing.fixtures import backends
+from tests.harness.broker import BrokerProcess
+from tests.harness.crash.engines import DIRECT, PACED
+from tests.harness.crash.kills import KillRun
+from tests.harness.crash.record_load import RecordCheck, RecordLoad
+from tests.harness.fixtures import backends
 
 
 def test_nothing_acknowledged_is_lost_or_doubled_by_a_kill() -> None:

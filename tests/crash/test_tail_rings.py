@@ -13,9 +13,9 @@ from pybroker.storage.offline.checks.check import check
 from pybroker.storage.offline.checks.findings import Report
 from pybroker.storage.offline.layout import open_target
 from pybroker.storage.offline.repairs.repair_dir import repair
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.crash.engines import DIRECT, EngineTurns
-from pybroker.testing.crash.record_load import RecordCheck, RecordLoad
+from tests.harness.broker import BrokerProcess
+from tests.harness.crash.engines import DIRECT, EngineTurns
+from tests.harness.crash.record_load import RecordCheck, RecordLoad
 
 PLACES = [("t", 0)]
 

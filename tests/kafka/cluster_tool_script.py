@@ -17,7 +17,7 @@ from confluent_kafka import Consumer
 from tool_script import CONFIGS, GROUPS, TOOLS, Step
 
 from pybroker.cluster.local_cluster import LocalCluster
-from pybroker.testing.cluster.scenario import wait_until_healthy
+from tests.harness.cluster.scenario import wait_until_healthy
 
 _TOPICS = f"{TOOLS}TopicCommand"
 _REASSIGN = f"{TOOLS}reassign.ReassignPartitionsCommand"

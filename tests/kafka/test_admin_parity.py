@@ -12,9 +12,9 @@ import pytest
 from admin_script import NODE_ID, Session, Step, comparable, script
 from cluster_script import cluster_script
 
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kafka import KafkaBroker
 from pybroker.testing.protocol_client import ProtocolClient
+from tests.harness.broker import BrokerProcess
+from tests.harness.kafka import KafkaBroker
 
 _CATCH_UP_SECONDS = 30.0
 #: Records have old timestamps, and retention must not find them while the steps are gone through.

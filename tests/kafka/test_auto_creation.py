@@ -19,10 +19,10 @@ from tool_process import Tools
 from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.cluster.fixtures import cluster_fixture
-from pybroker.testing.kafka import KafkaBroker
 from pybroker.testing.protocol_client import ProtocolClient
+from tests.harness.broker import BrokerProcess
+from tests.harness.cluster.fixtures import cluster_fixture
+from tests.harness.kafka import KafkaBroker
 
 pytestmark = pytest.mark.skipif(
     shutil.which("java") is None or shutil.which("mvn") is None, reason="Apache Kafka needs java, and mvn to fetch it"

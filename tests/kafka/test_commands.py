@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer
 
 from pybroker.cli.main import main
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kafka import KafkaBroker
+from tests.harness.broker import BrokerProcess
+from tests.harness.kafka import KafkaBroker
 
 _NODE_ID = 1
 _WAIT_SECONDS = 60.0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.testing.kafka import KAFKA_VERSION, run_tool
+from tests.harness.kafka import KAFKA_VERSION, run_tool
 
 DATA = Path(__file__).parents[1] / "unit/config/data"
 

@@ -13,10 +13,10 @@ from admin_script import comparable
 from pybroker.metadata.features import MAX_METADATA_VERSION, SUPPORTED, UNSERVED
 from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kafka import KafkaBroker, run_tool, tool_command
-from pybroker.testing.process import free_port
 from pybroker.testing.protocol_client import ProtocolClient
+from tests.harness.broker import BrokerProcess
+from tests.harness.kafka import KafkaBroker, run_tool, tool_command
+from tests.harness.process import free_port
 
 RELEASE, LEVEL = "4.2-IV1", 29
 UPGRADE, SAFE, UNSAFE = 1, 2, 3

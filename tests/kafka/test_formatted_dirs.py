@@ -11,10 +11,10 @@ import pytest
 from pybroker.metadata.features import MAX_METADATA_RELEASE, MAX_METADATA_VERSION, UPGRADE_COMMAND
 from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kafka import KafkaBroker, run_tool
-from pybroker.testing.process import free_port
 from pybroker.testing.protocol_client import ProtocolClient
+from tests.harness.broker import BrokerProcess
+from tests.harness.kafka import KafkaBroker, run_tool
+from tests.harness.process import free_port
 
 OLDER = Path(__file__).parents[1] / "unit/metadata/data/formatted/4.3.0-standalone"
 TOPIC = "there-and-back"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kafka import KafkaBroker, run_tool
+from tests.harness.broker import BrokerProcess
+from tests.harness.kafka import KafkaBroker, run_tool
 
 TIMEOUT_S = 120.0
 NODE_ID = "7"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.testing.differential import history as h
-from pybroker.testing.differential.generate import histories
-from pybroker.testing.differential.run import DifferentialRun
-from pybroker.testing.kafka import fetch
+from tests.harness.differential import history as h
+from tests.harness.differential.generate import histories
+from tests.harness.differential.run import DifferentialRun
+from tests.harness.kafka import fetch
 
 SAVED = sorted((Path(__file__).parent / "histories").glob("*.json"))
 COUNT = 18

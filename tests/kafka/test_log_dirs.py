@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.clients.driver import CLIENTS, Variant
-from pybroker.testing.clients.scenario import checksum
-from pybroker.testing.kafka import KafkaBroker, fetch
-from pybroker.testing.log_dirs import findings, record_count, segment_findings
-from pybroker.testing.process import free_port
+from tests.harness.broker import BrokerProcess
+from tests.harness.clients.driver import CLIENTS, Variant
+from tests.harness.clients.scenario import checksum
+from tests.harness.kafka import KafkaBroker, fetch
+from tests.harness.log_dirs import findings, record_count, segment_findings
+from tests.harness.process import free_port
 
 TOPIC = "kept"
 GROUP = "kept-group"

@@ -13,8 +13,8 @@ from pybroker.storage.offline.checks.check import check
 from pybroker.storage.offline.checks.findings import Report
 from pybroker.storage.offline.dump import DumpOptions, dump
 from pybroker.storage.offline.layout import FileKind, file_kind, open_target
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kafka import fetch, run_tool
+from tests.harness.broker import BrokerProcess
+from tests.harness.kafka import fetch, run_tool
 
 KAFKA_DIR = Path(__file__).parents[1] / "unit" / "storage" / "offline" / "data" / "kafka-4.3.0"
 DUMP = "org.apache.kafka.tools.DumpLogSegments"

@@ -19,8 +19,8 @@ import pytest
 from pybroker.protocol import definitions
 from pybroker.protocol.definitions import FieldDef, StructDef
 from pybroker.protocol.uuids import uuid_to_text
-from pybroker.testing.kafka import fetch
-from pybroker.testing.random_messages import RandomMessages
+from tests.harness.kafka import fetch
+from tests.harness.random_messages import RandomMessages
 
 ROUNDS = int(os.environ.get("PYBROKER_CODEC_ROUNDS", "1"))
 PACKAGES = {

@@ -18,9 +18,9 @@ from admin_script import Session
 from tool_process import Tools
 
 from pybroker.metadata.features import MAX_METADATA_RELEASE
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kafka import KafkaBroker
 from pybroker.testing.protocol_client import ProtocolClient
+from tests.harness.broker import BrokerProcess
+from tests.harness.kafka import KafkaBroker
 
 IS_KAFKA = os.environ.get("PYBROKER_TEST_BROKER") == "kafka"
 OVERRIDES = {"offsets.topic.num.partitions": "2", "group.initial.rebalance.delay.ms": "0"}

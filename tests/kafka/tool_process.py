@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from pybroker.testing.kafka import tool_command
+from tests.harness.kafka import tool_command
 
 _RUNNER = Path(__file__).parent / "ToolRunner.java"
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.testing.cluster.fixtures import CONTROLLER_VERSIONS
-from pybroker.testing.cluster.rounds import Composition, play_rounds
-from pybroker.testing.rounds import Rounds, soak_seconds
+from tests.harness.cluster.fixtures import CONTROLLER_VERSIONS
+from tests.harness.cluster.rounds import Composition, play_rounds
+from tests.harness.rounds import Rounds, soak_seconds
 
 ROUNDS = 50
 COMPOSITIONS = {

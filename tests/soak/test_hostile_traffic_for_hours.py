@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 import time
 
-from pybroker.testing.fixtures import backends
-from pybroker.testing.hostile.turns import HostileTurns, hostile_broker
-from pybroker.testing.rounds import Rounds, soak_seconds
+from tests.harness.fixtures import backends
+from tests.harness.hostile.turns import HostileTurns, hostile_broker
+from tests.harness.rounds import Rounds, soak_seconds
 
 TURNS_PER_ROUND = 6
 

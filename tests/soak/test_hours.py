@@ -15,11 +15,11 @@ from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 
-from pybroker.testing.crash.kills import AIMS, COMPACTION_AIMS, KillRun
-from pybroker.testing.crash.trimmed_load import COMPACTED as COMPACTED_TOPIC
-from pybroker.testing.fixtures import backends
-from pybroker.testing.log_dirs import findings
-from pybroker.testing.rounds import Rounds, soak_seconds
+from tests.harness.crash.kills import AIMS, COMPACTION_AIMS, KillRun
+from tests.harness.crash.trimmed_load import COMPACTED as COMPACTED_TOPIC
+from tests.harness.fixtures import backends
+from tests.harness.log_dirs import findings
+from tests.harness.rounds import Rounds, soak_seconds
 
 ROOT = Path(__file__).resolve().parents[2]
 SIMULATIONS_PER_ROUND = 500

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
-from pybroker.testing.rounds import Rounds, soak_seconds
+from tests.harness.rounds import Rounds, soak_seconds
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SEEDS = 100_000

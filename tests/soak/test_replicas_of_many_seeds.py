@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 
-from pybroker.testing.rounds import Rounds, soak_seconds
-from pybroker.testing.simulations import play_seeds
+from tests.harness.rounds import Rounds, soak_seconds
+from tests.harness.simulations import play_seeds
 
 SEEDS = 10_000
 SEEDS_PER_ROUND = 100

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.crash.engines import DIRECT, PACED, EngineTurns
-from pybroker.testing.fixtures import backends, started_broker
-from pybroker.testing.kafka import KafkaBroker
-from pybroker.testing.rounds import rounds
-from pybroker.testing.sanitizer import Sanitized
+from tests.harness.broker import BrokerProcess
+from tests.harness.crash.engines import DIRECT, PACED, EngineTurns
+from tests.harness.fixtures import backends, started_broker
+from tests.harness.kafka import KafkaBroker
+from tests.harness.rounds import rounds
+from tests.harness.sanitizer import Sanitized
 
 __all__ = ["rounds"]
 

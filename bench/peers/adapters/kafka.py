@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.peers.peer import COMMON_OVERRIDES, Broker, Peer, Site
-from pybroker.testing.kafka import KAFKA_VERSION, KafkaBroker
+from tests.harness.kafka import KAFKA_VERSION, KafkaBroker
 
 HEAP_MEGABYTES = 1024
 JAVA_OPTIONS = (

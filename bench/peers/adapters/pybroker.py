@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.peers.peer import COMMON_OVERRIDES, Broker, Peer, Site
-from pybroker.testing.broker import BrokerProcess
+from tests.harness.broker import BrokerProcess
 
 
 def start(

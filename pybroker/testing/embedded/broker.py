@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from pybroker.cluster.ports import free_port
 from pybroker.testing.embedded import launcher, wire
 from pybroker.testing.embedded.launcher import BrokerFailed
-from pybroker.testing.process import free_port
 
 if TYPE_CHECKING:
     from pybroker.testing.embedded.disk import Disk

@@ -14,7 +14,7 @@ import pytest
 
 from pybroker.client import groups, topics
 from pybroker.client.cluster import Cluster
-from pybroker.testing.broker import BrokerProcess
+from tests.harness.broker import BrokerProcess
 
 TIMEOUT_S = 60
 MEASUREMENT = Path(__file__).parents[1] / "profiles/measurements/virtual-machine.json"

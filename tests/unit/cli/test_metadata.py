@@ -13,8 +13,8 @@ from pybroker.cli.metadata.metadata_files import read_image
 from pybroker.metadata.snapshot import write_image
 from pybroker.protocol import messages as m
 from pybroker.testing import Broker
-from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.protocol_client import ProtocolClient
+from tests.harness.broker import BrokerProcess
 
 Run = Callable[..., Result]
 

@@ -22,9 +22,9 @@ from pybroker.perf.load import Interval, Load, RunningLoad
 from pybroker.results.context import Context
 from pybroker.results.reader import read
 from pybroker.results.row import Row
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.fixtures import OVERRIDES
-from pybroker.testing.process import ChildProcess, free_port
+from tests.harness.broker import BrokerProcess
+from tests.harness.fixtures import OVERRIDES
+from tests.harness.process import ChildProcess, free_port
 
 SECONDS = 1
 QUICK = ("--seconds", SECONDS, "--warmup", "0.1", "--interval", "0.25", "--quiet")

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pybroker.cli.main import main
-from pybroker.testing.broker import BrokerProcess
+from tests.harness.broker import BrokerProcess
 
 RECORDED = Path(__file__).parents[1] / "profiles/measurements/virtual-machine.json"
 PATHS = ["produce.256KiB", "produce.16KiB", "fetch.1MiB", "fetch.64KiB", "produce.1KiB", "round_trip.1KiB"]

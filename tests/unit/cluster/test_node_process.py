@@ -13,7 +13,7 @@ import pytest
 
 from pybroker.cluster.layout import ProcessName
 from pybroker.cluster.node_process import NodeProcess
-from pybroker.testing.waiting import until
+from tests.harness.waiting import until
 
 WAIT_SECONDS = 60.0
 #: Ends one thread; by machine.

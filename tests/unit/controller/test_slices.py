@@ -15,7 +15,7 @@ from started_controller import stop as _stop
 from pybroker.controller import controller as controller_module
 from pybroker.controller.controller import Controller
 from pybroker.protocol import messages as m
-from pybroker.testing.look_counter import LookCounter
+from tests.harness.look_counter import LookCounter
 
 PARTITIONS = 3_000
 

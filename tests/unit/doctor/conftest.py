@@ -14,7 +14,7 @@ from pybroker.doctor.finding import Finding
 from pybroker.doctor.subject import make_subject
 from pybroker.metadata.bootstrap import open_log_dirs
 from pybroker.storage.files import clean_shutdown
-from pybroker.testing.process import free_port
+from tests.harness.process import free_port
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -20,7 +20,7 @@ from pybroker.doctor.finding import Severity
 from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.storage.rings import ring_lock, ring_places
 from pybroker.storage.rings.tail_rings import RingSession, ring_directory
-from pybroker.testing.process import free_port
+from tests.harness.process import free_port
 
 sys.path.append(str(Path(__file__).parents[1] / "storage"))
 

@@ -13,8 +13,8 @@ from patients import Examine, faults
 
 from pybroker.client.cluster import Cluster
 from pybroker.client.topics import create
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.process import free_port
+from tests.harness.broker import BrokerProcess
+from tests.harness.process import free_port
 
 TOPIC = "t"
 FEW_FILES = ["sh", "-c", 'ulimit -n 1024 && exec "$@"', "sh"]

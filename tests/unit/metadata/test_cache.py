@@ -10,7 +10,7 @@ from pybroker.metadata.cache import ALL_CLUSTER_OPERATIONS, MetadataCache, Varia
 from pybroker.metadata.image import MetadataImage
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
-from pybroker.testing.look_counter import LookCounter
+from tests.harness.look_counter import LookCounter
 
 Replay = Callable[..., MetadataImage]
 VERSIONS = range(m.MetadataResponse.MIN_VERSION, m.MetadataResponse.MAX_VERSION + 1)

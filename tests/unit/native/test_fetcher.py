@@ -22,7 +22,7 @@ from pybroker.native.fetcher import (
 from pybroker.native.partition import DURABILITY_ACKS, NativePartition, PartitionConfig
 from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
-from pybroker.testing.waiting import until
+from tests.harness.waiting import until
 from tests.unit.native.test_wrapper import CONFIG, wait_for_appends
 
 TOPIC_ID = bytes(range(16))

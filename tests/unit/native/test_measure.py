@@ -22,7 +22,7 @@ from pybroker.native.measure import (
     Stop,
     crc32c_names,
 )
-from pybroker.testing.fixtures import io_uring_allowed
+from tests.harness.fixtures import io_uring_allowed
 
 _BLOCK_BYTES = 4096
 _LENGTH = 16 * _BLOCK_BYTES

@@ -12,7 +12,7 @@ import pytest
 
 from pybroker.observability import http_server
 from pybroker.observability.http_server import HttpServer, Response
-from pybroker.testing.waiting import until
+from tests.harness.waiting import until
 
 
 async def echo(query: Mapping[str, str]) -> Response:

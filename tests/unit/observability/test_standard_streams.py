@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from pybroker.observability.journal import SOCKET_PATH
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.process import free_port
+from tests.harness.broker import BrokerProcess
+from tests.harness.process import free_port
 
 TIMEOUT_S = 60
 COMBINATIONS = [set(each) for count in (1, 2, 3) for each in combinations(range(3), count)]

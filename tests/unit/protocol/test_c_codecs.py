@@ -23,7 +23,7 @@ from pybroker.protocol.generate.__main__ import main as generate
 from pybroker.protocol.generate.c_files import HOT_MESSAGES
 from pybroker.protocol.loader import message_class
 from pybroker.protocol.runtime import MAX_ARRAY_COUNT, MAX_TAGGED_FIELD_COUNT
-from pybroker.testing.random_messages import RandomMessages
+from tests.harness.random_messages import RandomMessages
 
 CSRC = Path(__file__).parents[3] / "csrc"
 SOURCES = ("base/arena.c", "base/assert.c", "wire/reader.c", "wire/writer.c", "tests/wire/echo_messages.c")

@@ -8,7 +8,7 @@ import pytest
 
 from pybroker.protocol import fixed_fields
 from pybroker.protocol.loader import record_classes
-from pybroker.testing.random_messages import RandomMessages
+from tests.harness.random_messages import RandomMessages
 
 KINDS = [("group", "coordinator-key"), ("group", "coordinator-value"), ("metadata", "metadata")]
 

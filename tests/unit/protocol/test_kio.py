@@ -20,7 +20,7 @@ from pybroker.protocol import definitions
 from pybroker.protocol.definitions import FieldDef, StructDef
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.loader import ApiInfo, apis, message_class, request_header_version, response_header_version
-from pybroker.testing.random_messages import RandomMessages, random_scalar
+from tests.harness.random_messages import RandomMessages, random_scalar
 
 kio_index = pytest.importorskip("kio.index")
 kio_serial = pytest.importorskip("kio.serial")

@@ -16,7 +16,7 @@ from pybroker.protocol.definitions import StructDef
 from pybroker.protocol.errors import ProtocolError
 from pybroker.protocol.runtime import MAX_STRING_BYTES
 from pybroker.protocol.uuids import ZERO_UUID
-from pybroker.testing.random_messages import RandomMessages
+from tests.harness.random_messages import RandomMessages
 
 ROUNDS = int(os.environ.get("PYBROKER_CODEC_ROUNDS", "5"))
 TOPIC_ID = bytes(range(16))

@@ -8,7 +8,7 @@ from pybroker.protocol import coordinator_records, metadata_records
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ProtocolError
 from pybroker.protocol.loader import record_classes
-from pybroker.testing.random_messages import RandomMessages
+from tests.harness.random_messages import RandomMessages
 
 
 def test_a_metadata_record_of_kafkas() -> None:

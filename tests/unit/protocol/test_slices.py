@@ -13,7 +13,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ProtocolError
 from pybroker.protocol.loader import message_class
 from pybroker.protocol.runtime import LONG_BYTES, MAX_ARRAY_COUNT, Message
-from pybroker.testing.random_messages import RandomMessages
+from tests.harness.random_messages import RandomMessages
 
 NAMES = [name for name in definitions.names() if definitions.message(name).versions]
 

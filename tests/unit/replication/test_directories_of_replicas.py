@@ -16,7 +16,7 @@ from pybroker.protocol.errors import ErrorCode
 from pybroker.replication import departures
 from pybroker.storage.files.applied_metadata import AppliedMetadata
 from pybroker.storage.logs.log_manager import LogManager
-from pybroker.testing.waiting import until_async
+from tests.harness.waiting import until_async
 
 
 def names(log_dir: Path) -> list[str]:

@@ -22,7 +22,7 @@ from pybroker.protocol.errors import ErrorCode
 from pybroker.replication import isr_manager
 from pybroker.replication.alter_partition_manager import AlterPartitionManager
 from pybroker.replication.isr_manager import IsrManager, IsrStatistics
-from pybroker.testing.look_counter import LookCounter
+from tests.harness.look_counter import LookCounter
 
 NODE_ID = 1
 TOPIC_ID = bytes([5]) * 16

@@ -21,7 +21,7 @@ from pybroker.replication import departures, log_repair
 from pybroker.replication.partition_roles import PartitionRoles
 from pybroker.storage.files import clean_shutdown
 from pybroker.storage.logs.log_manager import LogManager
-from pybroker.testing.look_counter import LookCounter
+from tests.harness.look_counter import LookCounter
 
 
 def test_a_partition_led_here_takes_and_gives_records(tmp_path: Path) -> None:

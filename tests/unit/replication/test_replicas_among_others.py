@@ -16,7 +16,7 @@ from pybroker.replication.fetcher_manager import NOTHING_FETCHED
 from pybroker.replication.partition_roles import PartitionRoles
 from pybroker.storage.files import offset_checkpoint
 from pybroker.storage.logs.partition_log import PartitionLog
-from pybroker.testing.waiting import until_async
+from tests.harness.waiting import until_async
 
 
 def test_what_others_lack_is_not_committed(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from pybroker.server.add_partitions_to_txn_manager import (
     Verification,
     error_for_producer,
 )
-from pybroker.testing.waiting import until_async
+from tests.harness.waiting import until_async
 
 Address = tuple[str, int]
 Transaction = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction

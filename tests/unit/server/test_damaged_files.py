@@ -19,8 +19,8 @@ from pybroker.metadata.errors import MetadataError
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import regular_file
 from pybroker.storage.files.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN
-from pybroker.testing.damage import harm
-from pybroker.testing.damage.files import kinds
+from tests.harness.damage import harm
+from tests.harness.damage.files import kinds
 
 TOPIC = "t"
 #: The kinds of files that the log dir here has, as `kinds` finds them.

@@ -24,8 +24,8 @@ from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.files import topic_ids
 from pybroker.storage.logs import log_mover
 from pybroker.storage.rings import session_note, tail_rings
-from pybroker.testing.damage import harm
-from pybroker.testing.waiting import until_async
+from tests.harness.damage import harm
+from tests.harness.waiting import until_async
 
 
 def test_a_bit_in_partition_metadata_takes_its_partition_offline(

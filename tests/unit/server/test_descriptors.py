@@ -16,7 +16,7 @@ from pybroker.native.descriptors import log_descriptors
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.replication import log_repair
-from pybroker.testing.waiting import until_async
+from tests.harness.waiting import until_async
 
 SetLimit = Callable[[int], None]
 FEW, ENOUGH = 40, 4096

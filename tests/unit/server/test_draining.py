@@ -15,8 +15,8 @@ from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
 from pybroker.protocol.loader import response_header_version
 from pybroker.protocol.record_batch import Record
-from pybroker.testing.fixtures import backends
 from pybroker.testing.protocol_client import FETCH_VERSION, fetch_request
+from tests.harness.fixtures import backends
 
 _PRODUCE, _VERSION = 0, 9
 #: Together more than the sockets hold: when the first have been appended, others are on their way.

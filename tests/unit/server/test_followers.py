@@ -18,7 +18,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode
 from pybroker.server.daemon import Daemon
-from pybroker.testing.waiting import until_async
+from tests.harness.waiting import until_async
 
 FETCH_VERSION = 18
 FOLLOWER = 2

@@ -18,8 +18,8 @@ from pybroker.storage.errors import StorageError
 from pybroker.storage.files.applied_metadata import FILE_NAME as APPLIED
 from pybroker.storage.files.applied_metadata import AppliedMetadata
 from pybroker.storage.files.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN
-from pybroker.testing.damage import harm
-from pybroker.testing.waiting import until_async
+from tests.harness.damage import harm
+from tests.harness.waiting import until_async
 
 TOPICS = ("alpha", "beta", "gamma")
 

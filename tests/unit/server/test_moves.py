@@ -25,7 +25,7 @@ from pybroker.server.daemon import Daemon
 from pybroker.storage.files import offset_checkpoint
 from pybroker.storage.logs import log_mover
 from pybroker.storage.logs.partition_log import PartitionLog
-from pybroker.testing.waiting import until, until_async
+from tests.harness.waiting import until, until_async
 
 OK = ErrorCode.NONE
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"

@@ -24,7 +24,7 @@ from pybroker.replication import departures, log_repair
 from pybroker.server.daemon import Daemon
 from pybroker.storage.errors import StorageError
 from pybroker.storage.logs.log_failures import Consequence, consequence
-from pybroker.testing.waiting import until_async
+from tests.harness.waiting import until_async
 
 OK, OFFLINE = ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR
 

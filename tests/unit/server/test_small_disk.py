@@ -13,7 +13,7 @@ from daemon_client import Client, config_for, connected, running
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.replication import log_repair
-from pybroker.testing.small_disk import mounted_disk
+from tests.harness.small_disk import mounted_disk
 
 FULL = ErrorCode.KAFKA_STORAGE_ERROR
 

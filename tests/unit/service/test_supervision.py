@@ -29,7 +29,7 @@ from pybroker.server.observe.observed import RECOVERING
 from pybroker.service import supervision
 from pybroker.service.notify import ServiceManager
 from pybroker.storage.files import clean_shutdown
-from pybroker.testing.thread_stop import stopped_thread, thread_id
+from tests.harness.thread_stop import stopped_thread, thread_id
 
 PERIOD_S = 0.8
 TIMEOUT_S = 60
@@ -96,7 +96,7 @@ def serving(manager: Manager, log_dir: Path, **variables: str) -> Iterator[subpr
         "pybroker.metrics.listener": "127.0.0.1:0",
         "pybroker.reactors": "2",
     }
-    command = [sys.executable, "-m", "pybroker.testing.serve_holding_gil", "serve"]
+    command = [sys.executable, "-m", "tests.harness.serve_holding_gil", "serve"]
     command += [part for name, value in settings.items() for part in ("--override", f"{name}={value}")]
     environment = {
         **os.environ,

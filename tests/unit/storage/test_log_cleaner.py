@@ -31,7 +31,7 @@ from pybroker.storage.logs.log_cleaner import LogCleaner
 from pybroker.storage.logs.log_failures import LogFailures
 from pybroker.storage.logs.partition_log import PartitionLog
 from pybroker.storage.logs.segment_purge import SegmentPurge
-from pybroker.testing.waiting import until_async
+from tests.harness.waiting import until_async
 
 CORRUPT_MESSAGE = 2
 INVALID_RECORD = 87

@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 
 from pybroker.storage.logs import ends_keeper, log_loss
-from pybroker.testing import ends_model
-from pybroker.testing.ends_model import Broken, play
+from tests.harness import ends_model
+from tests.harness.ends_model import Broken, play
 
 SEEDS = 300
 

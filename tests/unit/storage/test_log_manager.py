@@ -20,7 +20,7 @@ from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import clean_shutdown, offset_checkpoint
 from pybroker.storage.logs.closing import TOGETHER
-from pybroker.testing.waiting import until_async
+from tests.harness.waiting import until_async
 
 
 def test_retention_by_time_and_size(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from log_setup import Setup, setup
 from pybroker.storage.logs import log_maintenance
 from pybroker.storage.logs.partition_log import PartitionLog
 from pybroker.storage.offline.binary_files import Mark, read_mark
-from pybroker.testing.waiting import until_async
+from tests.harness.waiting import until_async
 
 MARK = ".pybroker_mark"
 KIB = 1 << 10

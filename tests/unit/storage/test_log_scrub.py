@@ -23,7 +23,7 @@ from pybroker.storage.dirs.log_directory import LogDirectory
 from pybroker.storage.logs.log_manager import LogManager
 from pybroker.storage.logs.log_scrub import LogScrub
 from pybroker.storage.logs.partition_log import PartitionLog
-from pybroker.testing.waiting import until_async
+from tests.harness.waiting import until_async
 
 SEGMENT = "00000000000000000000"
 BATCH_COUNT = 20

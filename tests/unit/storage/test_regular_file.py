@@ -27,7 +27,7 @@ from pybroker.storage.files.directory_lock import DirectoryLock
 from pybroker.storage.files.regular_file import WrongKind, open_regular, read_bytes, read_text
 from pybroker.storage.logs.log_failures import Consequence, consequence
 from pybroker.storage.rings import tail_rings
-from pybroker.testing.damage import harm
+from tests.harness.damage import harm
 
 READERS: dict[str, Callable[[Path], object]] = {
     clean_shutdown.FILE_NAME: lambda path: clean_shutdown.read(path.parent),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pybroker.testing.crash.control_load import ControlLoad
+from tests.harness.crash.control_load import ControlLoad
 
 
 def test_what_is_acknowledged_behind_a_cut_promises_nothing() -> None:

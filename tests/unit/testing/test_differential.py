@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from pybroker.protocol import record_batch
-from pybroker.testing.differential import batches
-from pybroker.testing.differential import history as h
-from pybroker.testing.differential.comparison import differences
-from pybroker.testing.differential.generate import histories
-from pybroker.testing.differential.observation import Observation
-from pybroker.testing.differential.playing import Outcome
-from pybroker.testing.differential.shrinking import shrink
-from pybroker.testing.differential.side import Place
+from tests.harness.differential import batches
+from tests.harness.differential import history as h
+from tests.harness.differential.comparison import differences
+from tests.harness.differential.generate import histories
+from tests.harness.differential.observation import Observation
+from tests.harness.differential.playing import Outcome
+from tests.harness.differential.shrinking import shrink
+from tests.harness.differential.side import Place
 
 
 def test_a_seed_always_gives_the_same_histories() -> None:

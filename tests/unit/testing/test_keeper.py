@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.testing import keeper
-from pybroker.testing.crash.engines import DIRECT, EngineTurns
+from tests.harness import keeper
+from tests.harness.crash.engines import DIRECT, EngineTurns
 
 TIMEOUT_S = 60
 
@@ -26,8 +26,8 @@ time.sleep(600)
 RUN = """
 import sys, time
 from pathlib import Path
-from pybroker.testing import keeper
-from pybroker.testing.process import ChildProcess
+from tests.harness import keeper
+from tests.harness.process import ChildProcess
 place = Path(sys.argv[1])
 plain = ChildProcess(["sh", "-c", "echo ready; exec sleep 600"], place / "plain")
 family = ChildProcess(["sh", "-c", "sleep 600 & echo ready; wait"], place / "family")
@@ -42,7 +42,7 @@ time.sleep(600)
 BROKER = """
 import sys, time
 from pathlib import Path
-from pybroker.testing.broker import BrokerProcess
+from tests.harness.broker import BrokerProcess
 overrides = dict(word.split("=", 1) for word in sys.argv[2:])
 broker = BrokerProcess(Path(sys.argv[1]), overrides=overrides)
 print("ready", flush=True)

@@ -17,9 +17,9 @@ from pybroker.cluster.errors import ProcessFailed
 from pybroker.protocol.uuids import random_uuid
 from pybroker.storage.dirs.format_version import FORMAT, OWN, FormatVersion
 from pybroker.storage.files.meta_properties import MetaProperties
-from pybroker.testing import kept_data
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kept_data import OVERRIDES, TOPIC
+from tests.harness import kept_data
+from tests.harness.broker import BrokerProcess
+from tests.harness.kept_data import OVERRIDES, TOPIC
 
 SAMPLES = Path(__file__).resolve().parents[2] / "data"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

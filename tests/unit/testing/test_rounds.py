@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.testing.rounds import Rounds, main, read, totals
+from tests.harness.rounds import Rounds, main, read, totals
 
 HOUR = 3600.0
 

@@ -13,8 +13,8 @@ import time
 from pybroker.cluster.layout import Node, NodeKind
 from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.protocol import messages as m
-from pybroker.testing.cluster.fixtures import cluster_fixture, needs_kafka
 from pybroker.testing.protocol_client import ProtocolClient
+from tests.harness.cluster.fixtures import cluster_fixture, needs_kafka
 
 CHANGES = 100
 BOUND_SECONDS = 0.1

@@ -17,12 +17,12 @@ from confluent_kafka.admin import AdminClient
 from pybroker.client.cluster import Cluster
 from pybroker.cluster.layout import NodeKind
 from pybroker.cluster.local_cluster import LocalCluster
-from pybroker.testing.cluster.fixtures import cluster_fixture, needs_kafka
-from pybroker.testing.cluster.history import History, Place
-from pybroker.testing.cluster.load import CLIENT, Load
-from pybroker.testing.cluster.quorum_watch import QuorumWatch
-from pybroker.testing.cluster.scenario import create_topic, wait_until_healthy
-from pybroker.testing.waiting import until
+from tests.harness.cluster.fixtures import cluster_fixture, needs_kafka
+from tests.harness.cluster.history import History, Place
+from tests.harness.cluster.load import CLIENT, Load
+from tests.harness.cluster.quorum_watch import QuorumWatch
+from tests.harness.cluster.scenario import create_topic, wait_until_healthy
+from tests.harness.waiting import until
 
 TOPIC, PARTITIONS = "served", 9
 SESSION_SECONDS = 4.0

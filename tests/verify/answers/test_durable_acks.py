@@ -17,8 +17,8 @@ from statistics import median
 
 import pytest
 
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.fixtures import backends
+from tests.harness.broker import BrokerProcess
+from tests.harness.fixtures import backends
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PBLOAD = REPOSITORY / "build" / "load" / "pbload"

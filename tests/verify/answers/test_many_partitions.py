@@ -12,8 +12,8 @@ from confluent_kafka import Message, Producer
 
 from pybroker.client.cluster import Cluster
 from pybroker.cluster.local_cluster import LocalCluster
-from pybroker.testing.cluster.fixtures import cluster_fixture
-from pybroker.testing.cluster.scenario import create_topic, wait_until_healthy
+from tests.harness.cluster.fixtures import cluster_fixture
+from tests.harness.cluster.scenario import create_topic, wait_until_healthy
 
 PARTITION_COUNT = 2_000
 MOST_SECONDS = 3.0

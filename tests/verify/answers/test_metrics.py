@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.peers.peer import run_pbload
 from pybroker.perf.generator import find_generator
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.process import free_port
+from tests.harness.broker import BrokerProcess
+from tests.harness.process import free_port
 
 TOPICS, PARTITIONS = 20, 100
 SCRAPES = 21

@@ -15,9 +15,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.peers.adapters import kafka as kafka_adapter
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.crash.engines import DIRECT, PACED
-from pybroker.testing.kafka import KafkaBroker
+from tests.harness.broker import BrokerProcess
+from tests.harness.crash.engines import DIRECT, PACED
+from tests.harness.kafka import KafkaBroker
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PBLOAD = REPOSITORY / "build" / "load" / "pbload"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench.peers import compare, footprint
-from pybroker.testing.fixtures import io_uring_allowed
+from tests.harness.fixtures import io_uring_allowed
 
 BACKENDS = ["io_uring", "epoll"] if io_uring_allowed() else ["epoll"]
 

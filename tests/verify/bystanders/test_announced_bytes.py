@@ -14,9 +14,9 @@ import pytest
 
 from pybroker.protocol import messages as m
 from pybroker.protocol.record_batch import build_plain
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.process import free_port
 from pybroker.testing.protocol_client import ProtocolClient
+from tests.harness.broker import BrokerProcess
+from tests.harness.process import free_port
 
 MIB = 1 << 20
 BUDGET_BYTES = 64 * MIB

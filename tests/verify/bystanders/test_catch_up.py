@@ -18,8 +18,8 @@ import pytest
 from bench.peers.adapters import pybroker
 from bench.peers.peer import Confinement, Peer, Site
 from pybroker.perf.generator import find_generator
-from pybroker.testing.fixtures import io_uring_allowed
-from pybroker.testing.waiting import until
+from tests.harness.fixtures import io_uring_allowed
+from tests.harness.waiting import until
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 BACKENDS = ["io_uring", "epoll"] if io_uring_allowed() else ["epoll"]

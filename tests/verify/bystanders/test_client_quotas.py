@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager
 from pybroker.protocol import messages as m
 from pybroker.protocol.error_codes import ErrorCode
 from pybroker.protocol.record_batch import Record, build
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kafka import KafkaBroker
 from pybroker.testing.protocol_client import ProtocolClient
+from tests.harness.broker import BrokerProcess
+from tests.harness.kafka import KafkaBroker
 
 _TOPIC = "limited"
 _RATE = 200_000.0

@@ -15,10 +15,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from pybroker.client.cluster import Cluster
 from pybroker.cluster.local_cluster import LocalCluster
-from pybroker.testing.cluster.fixtures import cluster_fixture, needs_kafka
-from pybroker.testing.cluster.replicas import check_replicas
-from pybroker.testing.cluster.scenario import create_topic, wait_until_healthy
-from pybroker.testing.waiting import until
+from tests.harness.cluster.fixtures import cluster_fixture, needs_kafka
+from tests.harness.cluster.replicas import check_replicas
+from tests.harness.cluster.scenario import create_topic, wait_until_healthy
+from tests.harness.waiting import until
 
 pytestmark = needs_kafka
 

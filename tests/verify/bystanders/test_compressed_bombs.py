@@ -14,9 +14,9 @@ from pathlib import Path
 from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.hostile.frames import bomb_batch
 from pybroker.testing.protocol_client import ProtocolClient
+from tests.harness.broker import BrokerProcess
+from tests.harness.hostile.frames import bomb_batch
 
 GZIP, ZSTD = 1, 4
 BOMBERS = 4

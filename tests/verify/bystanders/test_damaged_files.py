@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from pybroker.testing.crash.power_disk import missing
-from pybroker.testing.damage.harm import HARMS
-from pybroker.testing.damage.matrix import PAGE, Case, is_fault, page_with, play, table
-from pybroker.testing.damage.template import CLEAN, KILLED
-from pybroker.testing.damage.verdict import Verdict
+from tests.harness.crash.power_disk import missing
+from tests.harness.damage.harm import HARMS
+from tests.harness.damage.matrix import PAGE, Case, is_fault, page_with, play, table
+from tests.harness.damage.template import CLEAN, KILLED
+from tests.harness.damage.verdict import Verdict
 
 FEWEST_KINDS = 30
 

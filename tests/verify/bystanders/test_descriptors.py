@@ -14,9 +14,9 @@ import pytest
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.record_batch import build_plain
-from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.protocol_client import ProtocolClient
-from pybroker.testing.waiting import until
+from tests.harness.broker import BrokerProcess
+from tests.harness.waiting import until
 
 LIMIT = 256
 #: Of that limit, beside the clients' share and what is kept.

@@ -20,10 +20,10 @@ from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.record_batch import Record
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.crash.engines import DIRECT
-from pybroker.testing.crash.power_disk import PowerDisk, missing
 from pybroker.testing.protocol_client import ProtocolClient
+from tests.harness.broker import BrokerProcess
+from tests.harness.crash.engines import DIRECT
+from tests.harness.crash.power_disk import PowerDisk, missing
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 VALUE_BYTES = 20_000

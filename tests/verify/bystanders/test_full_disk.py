@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.small_disk import Sender, fill_up, mounted_disk
+from tests.harness.broker import BrokerProcess
+from tests.harness.small_disk import Sender, fill_up, mounted_disk
 
 DISK = "32m"
 OVERRIDES = {

@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.small_disk import Sender, fill_up, free_bytes, mounted_disk, mounted_ext4
+from tests.harness.broker import BrokerProcess
+from tests.harness.small_disk import Sender, fill_up, free_bytes, mounted_disk, mounted_ext4
 
 DISK_MIB = 48
 REFUSED = KafkaError.KAFKA_STORAGE_ERROR

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from confluent_kafka import Producer
 
-from pybroker.testing.broker import BrokerProcess
+from tests.harness.broker import BrokerProcess
 
 MIB = 1 << 20
 BUDGET_BYTES = 16 * MIB

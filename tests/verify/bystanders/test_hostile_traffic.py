@@ -5,7 +5,7 @@ The sweep of one seed takes most of an hour on two cores. `tests/soak` goes on w
 
 from __future__ import annotations
 
-from pybroker.testing.hostile.turns import HostileTurns, hostile_broker
+from tests.harness.hostile.turns import HostileTurns, hostile_broker
 
 SEED = 20261127
 #: A median needs as many.

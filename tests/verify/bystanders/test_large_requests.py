@@ -19,9 +19,9 @@ from typing import NamedTuple
 import pytest
 
 from pybroker.protocol import messages as m
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.hostile.member import Member
-from pybroker.testing.process import free_port
+from tests.harness.broker import BrokerProcess
+from tests.harness.hostile.member import Member
+from tests.harness.process import free_port
 
 MIB = 1 << 20
 ATTACKERS = 6

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.process import free_port
+from tests.harness.broker import BrokerProcess
+from tests.harness.process import free_port
 
 CONNECTIONS = 4
 SECONDS = 5.0

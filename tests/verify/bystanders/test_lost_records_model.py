@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from pybroker.testing.ends_model import play
+from tests.harness.ends_model import play
 
 SEEDS = 10_000
 

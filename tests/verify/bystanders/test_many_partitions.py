@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from pybroker.protocol import messages as m
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.hostile.member import Member
-from pybroker.testing.process import free_port
 from pybroker.testing.protocol_client import ProtocolClient
+from tests.harness.broker import BrokerProcess
+from tests.harness.hostile.member import Member
+from tests.harness.process import free_port
 
 PARTITIONS = 2_000
 SESSION_MS = 30_000

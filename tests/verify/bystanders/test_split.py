@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.peers.stalls import latency_us, watched
-from pybroker.testing.broker import BrokerProcess
+from tests.harness.broker import BrokerProcess
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PBLOAD = REPOSITORY / "build" / "load" / "pbload"
@@ -32,7 +32,7 @@ def pbload() -> Path:
 
 def broker_holding_gil(hold_ms: int, backend: str) -> BrokerProcess:
     return BrokerProcess(
-        module="pybroker.testing.serve_holding_gil",
+        module="tests.harness.serve_holding_gil",
         env={"PYBROKER_HOLD_GIL_MS": str(hold_ms)},
         overrides={"pybroker.io.backend": backend},
     )

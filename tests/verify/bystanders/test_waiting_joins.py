@@ -11,8 +11,8 @@ from typing import Any
 
 from pybroker.protocol import messages as m
 from pybroker.protocol.loader import response_header_version
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.process import free_port
+from tests.harness.broker import BrokerProcess
+from tests.harness.process import free_port
 
 MIB = 1 << 20
 CLIENTS = 100

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.clients.driver import CLIENTS, CODECS, VARIANTS
-from pybroker.testing.clients.scenario import Scenario, checksum
-from pybroker.testing.kafka import KafkaBroker, run_tool
+from tests.harness.broker import BrokerProcess
+from tests.harness.clients.driver import CLIENTS, CODECS, VARIANTS
+from tests.harness.clients.scenario import Scenario, checksum
+from tests.harness.kafka import KafkaBroker, run_tool
 
 RECORDS_PER_VARIANT = 300
 PERF_RECORDS = 5000

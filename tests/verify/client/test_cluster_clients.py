@@ -12,10 +12,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pybroker.client.cluster import Cluster
 from pybroker.cluster.layout import NodeKind
 from pybroker.cluster.local_cluster import LocalCluster
-from pybroker.testing.clients.driver import CLIENTS, VARIANTS
-from pybroker.testing.clients.scenario import Scenario
-from pybroker.testing.cluster.fixtures import needs_kafka, running_cluster
-from pybroker.testing.cluster.scenario import wait_until_healthy
+from tests.harness.clients.driver import CLIENTS, VARIANTS
+from tests.harness.clients.scenario import Scenario
+from tests.harness.cluster.fixtures import needs_kafka, running_cluster
+from tests.harness.cluster.scenario import wait_until_healthy
 
 RECORDS_PER_VARIANT = 300
 OFFSETS_TOPIC, ADMIN_SECONDS = "__consumer_offsets", 60.0

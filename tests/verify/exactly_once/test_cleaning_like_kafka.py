@@ -18,9 +18,9 @@ import pytest
 from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kafka import KafkaBroker
 from pybroker.testing.protocol_client import ProtocolClient
+from tests.harness.broker import BrokerProcess
+from tests.harness.kafka import KafkaBroker
 
 pytestmark = pytest.mark.skipif(
     shutil.which("java") is None or shutil.which("mvn") is None, reason="Apache Kafka needs java, and mvn to fetch it"

@@ -19,9 +19,9 @@ from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.record_batch import Record
-from pybroker.testing.cluster.fixtures import needs_kafka, running_cluster
-from pybroker.testing.cluster.scenario import create_transaction_topic, wait_until_healthy
-from pybroker.testing.waiting import until
+from tests.harness.cluster.fixtures import needs_kafka, running_cluster
+from tests.harness.cluster.scenario import create_transaction_topic, wait_until_healthy
+from tests.harness.waiting import until
 
 OURS, KAFKAS = 1, 2
 WAIT_SECONDS = 60.0

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 
-from pybroker.testing.crash.kills import COMPACTION_AIMS, KillRun
-from pybroker.testing.crash.trimmed_load import COMPACTED as COMPACTED_TOPIC
-from pybroker.testing.fixtures import backends
-from pybroker.testing.kafka import fetch
-from pybroker.testing.log_dirs import findings
-from pybroker.testing.rounds import Rounds
+from tests.harness.crash.kills import COMPACTION_AIMS, KillRun
+from tests.harness.crash.trimmed_load import COMPACTED as COMPACTED_TOPIC
+from tests.harness.fixtures import backends
+from tests.harness.kafka import fetch
+from tests.harness.log_dirs import findings
+from tests.harness.rounds import Rounds
 
 KILLS = 50
 SEED = 50

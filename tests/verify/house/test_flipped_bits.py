@@ -16,7 +16,7 @@ import pytest
 from offline_dirs import copy_of_kafka_dir, flips, is_unprotected, noticed
 from test_repair import repair_flipped_bits
 
-from pybroker.testing.rounds import Rounds
+from tests.harness.rounds import Rounds
 
 ROUNDS, FLIPS = 50, 200
 REPAIR_ROUNDS, REPAIRS = 20, 50

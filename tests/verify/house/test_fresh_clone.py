@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.testing.broker import parse_ready_line
-from pybroker.testing.process import ChildProcess, free_port
+from tests.harness.broker import parse_ready_line
+from tests.harness.process import ChildProcess, free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 LINE_COUNT = 1_000_000

@@ -16,10 +16,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from pybroker.native.errors import NativeError
 from pybroker.native.rings import read_ring
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.crash.engines import DIRECT, PACED, EngineTurns
-from pybroker.testing.crash.log_steps import OVERRIDES, LogSteps
-from pybroker.testing.crash.record_load import Ledger, Place, RecordCheck, RecordLoad
+from tests.harness.broker import BrokerProcess
+from tests.harness.crash.engines import DIRECT, PACED, EngineTurns
+from tests.harness.crash.log_steps import OVERRIDES, LogSteps
+from tests.harness.crash.record_load import Ledger, Place, RecordCheck, RecordLoad
 
 TIMEOUT_S = 60
 LOST = re.compile(r"(\d+) tail rings in \S+ were removed or replaced(?:.*\(and (\d+) more like it\))?")

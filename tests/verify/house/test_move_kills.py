@@ -13,9 +13,9 @@ from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.record_batch import Record
-from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.protocol_client import ProtocolClient
-from pybroker.testing.rounds import Rounds
+from tests.harness.broker import BrokerProcess
+from tests.harness.rounds import Rounds
 
 KILLS = 20
 VALUE_BYTES = 50_000

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from pybroker.testing.crash.engines import DIRECT, PACED
-from pybroker.testing.crash.kills import AIMS, KillRun
-from pybroker.testing.fixtures import backends
-from pybroker.testing.rounds import Rounds
+from tests.harness.crash.engines import DIRECT, PACED
+from tests.harness.crash.kills import AIMS, KillRun
+from tests.harness.fixtures import backends
+from tests.harness.rounds import Rounds
 
 KILLS = 100
 SEED = 100

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.testing.crash.crowded_cuts import DISK_BYTES, CrowdedRun
-from pybroker.testing.crash.engines import DIRECT, PACED
-from pybroker.testing.crash.power_cuts import PowerRun
-from pybroker.testing.crash.power_disk import PowerDisk, missing
-from pybroker.testing.fixtures import backends
-from pybroker.testing.rounds import Rounds
+from tests.harness.crash.crowded_cuts import DISK_BYTES, CrowdedRun
+from tests.harness.crash.engines import DIRECT, PACED
+from tests.harness.crash.power_cuts import PowerRun
+from tests.harness.crash.power_disk import PowerDisk, missing
+from tests.harness.fixtures import backends
+from tests.harness.rounds import Rounds
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 CUTS = 50

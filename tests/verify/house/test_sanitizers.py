@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.testing.sanitizer import PACKAGE_DIR, Sanitized
+from tests.harness.sanitizer import PACKAGE_DIR, Sanitized
 
 PREAMBLE = """
 import ctypes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pybroker.testing.rounds import Rounds
-from pybroker.testing.simulations import play_seeds, simulate
+from tests.harness.rounds import Rounds
+from tests.harness.simulations import play_seeds, simulate
 
 
 def test_a_thousand_seeds_of_the_data_plane(rounds: Rounds) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from pybroker.storage.dirs.format_version import OWN, FormatVersion
-from pybroker.testing import kept_data
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kept_data import OVERRIDES, KeptData
+from tests.harness import kept_data
+from tests.harness.broker import BrokerProcess
+from tests.harness.kept_data import OVERRIDES, KeptData
 
 ROOT = Path(__file__).resolve().parents[3]
 MARK = "pybroker/storage/dirs/format_version.py"

@@ -13,8 +13,8 @@ from pybroker.client.connection import Connection
 from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
-from pybroker.testing.cluster.fixtures import CONTROLLER_VERSIONS, needs_kafka
-from pybroker.testing.waiting import until
+from tests.harness.cluster.fixtures import CONTROLLER_VERSIONS, needs_kafka
+from tests.harness.waiting import until
 
 OURS, KAFKAS, CONTROLLER = 1, 2, 100
 WAIT_SECONDS = 60.0

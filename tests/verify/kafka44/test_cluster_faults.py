@@ -13,14 +13,14 @@ import pytest
 from pybroker.client.cluster import Cluster
 from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.protocol.kafka_version import KAFKA_VERSION
-from pybroker.testing.cluster.checker import Kind, check
-from pybroker.testing.cluster.faults import FAULTS
-from pybroker.testing.cluster.fixtures import CONTROLLER_VERSIONS, needs_kafka, running_cluster
-from pybroker.testing.cluster.history import History
-from pybroker.testing.cluster.load import Load, read_everything
-from pybroker.testing.cluster.rounds import Composition, play_rounds
-from pybroker.testing.cluster.scenario import create_topic, wait_until_healthy
-from pybroker.testing.rounds import Rounds
+from tests.harness.cluster.checker import Kind, check
+from tests.harness.cluster.faults import FAULTS
+from tests.harness.cluster.fixtures import CONTROLLER_VERSIONS, needs_kafka, running_cluster
+from tests.harness.cluster.history import History
+from tests.harness.cluster.load import Load, read_everything
+from tests.harness.cluster.rounds import Composition, play_rounds
+from tests.harness.cluster.scenario import create_topic, wait_until_healthy
+from tests.harness.rounds import Rounds
 
 #: With controllers of another version than the reference one will do: a round has every fault of a controller.
 ROUNDS, ROUNDS_OF_OTHERS = 3, 1

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from pybroker.cluster.local_cluster import LocalCluster
-from pybroker.testing.cluster.fixtures import needs_kafka
-from pybroker.testing.cluster.machines import Machines
-from pybroker.testing.crash.power_disk import missing
+from tests.harness.cluster.fixtures import needs_kafka
+from tests.harness.cluster.machines import Machines
+from tests.harness.crash.power_disk import missing
 
 SLOW_SECONDS = 0.4
 STEP_SECONDS = 3000

@@ -7,8 +7,8 @@ import time
 from pybroker.cluster.adoption import examine_adoption
 from pybroker.cluster.layout import NodeKind
 from pybroker.cluster.local_cluster import LocalCluster
-from pybroker.testing.cluster.fixtures import CONTROLLER_VERSIONS, cluster_fixture, needs_kafka
-from pybroker.testing.cluster.scenario import Scenario, wait_until_healthy
+from tests.harness.cluster.fixtures import CONTROLLER_VERSIONS, cluster_fixture, needs_kafka
+from tests.harness.cluster.scenario import Scenario, wait_until_healthy
 
 pytestmark = needs_kafka
 

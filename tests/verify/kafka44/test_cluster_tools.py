@@ -21,7 +21,7 @@ from tool_process import Tools
 from tool_script import TOOLS, Step
 
 from pybroker.cluster.local_cluster import LocalCluster
-from pybroker.testing.cluster.fixtures import CONTROLLER_VERSIONS, needs_kafka
+from tests.harness.cluster.fixtures import CONTROLLER_VERSIONS, needs_kafka
 
 _CATCH_UP_SECONDS = 10.0
 _SERVED = re.compile(r"^\t(\w+\(\d+\): .+?),?$", re.MULTILINE)

@@ -20,8 +20,8 @@ from pybroker.client.configs import Resource, ResourceType
 from pybroker.client.errors import RequestError
 from pybroker.config.support import REFUSALS
 from pybroker.protocol import messages as m
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kafka import KAFKA_VERSION, KafkaBroker
+from tests.harness.broker import BrokerProcess
+from tests.harness.kafka import KAFKA_VERSION, KafkaBroker
 
 FACTS_FILE = Path(__file__).parents[2] / f"unit/config/data/kafka-{KAFKA_VERSION}-keys.jsonl"
 FACTS: list[dict[str, Any]] = [json.loads(line) for line in FACTS_FILE.read_text().splitlines()]

@@ -18,9 +18,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pybroker.cluster.jars import JAVA_OPTIONS, java_command
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
 from pybroker.storage.files.meta_properties import FILE_NAME, MetaProperties
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kafka import KafkaBroker, run_tool
-from pybroker.testing.process import ChildProcess, free_port
+from tests.harness.broker import BrokerProcess
+from tests.harness.kafka import KafkaBroker, run_tool
+from tests.harness.process import ChildProcess, free_port
 
 VERSIONS = ["3.3.2", "3.6.1", "3.8.1", "3.9.1", "4.0.0", "4.3.0", "4.4.0"]
 ZOOKEEPER_VERSIONS = ["2.8.2", "3.3.2", "3.9.1"]

@@ -12,10 +12,10 @@ from pybroker.metadata.records import VersionedRecord, decode_batch
 from pybroker.protocol import messages as m
 from pybroker.protocol.kafka_version import KAFKA_VERSION
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kafka import KafkaBroker, run_tool
-from pybroker.testing.process import free_port
 from pybroker.testing.protocol_client import ProtocolClient
+from tests.harness.broker import BrokerProcess
+from tests.harness.kafka import KafkaBroker, run_tool
+from tests.harness.process import free_port
 
 _LATER = {"eligible.leader.replicas.version": 1, "group.version": 1, "streams.version": 1, "transaction.version": 2}
 #: Version to what it finalises in a new cluster, without kraft.version.

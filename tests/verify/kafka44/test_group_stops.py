@@ -21,9 +21,9 @@ import pytest
 
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
-from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.protocol_client import ProtocolClient
-from pybroker.testing.rounds import Rounds
+from tests.harness.broker import BrokerProcess
+from tests.harness.rounds import Rounds
 
 ROUNDS = 50
 MEMBERS = [2, 3, 10]

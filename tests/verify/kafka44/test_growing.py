@@ -23,9 +23,9 @@ from pybroker.cluster.jars import run_tool
 from pybroker.cluster.ports import free_port
 from pybroker.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION, MAX_METADATA_VERSION, METADATA_VERSION
 from pybroker.metadata.log_files import PARTITION_DIRECTORY
-from pybroker.testing.cluster.fixtures import needs_kafka
-from pybroker.testing.cluster.nodes import Nodes, single_broker, write_properties
-from pybroker.testing.waiting import until
+from tests.harness.cluster.fixtures import needs_kafka
+from tests.harness.cluster.nodes import Nodes, single_broker, write_properties
+from tests.harness.waiting import until
 
 TIMEOUT_S = 120.0
 TOPIC, GROUP = "kept", "readers"

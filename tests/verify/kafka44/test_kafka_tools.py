@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "kafka"))
 from tool_process import Tools
 from tool_script import TOOLS, Side, Step, comparable_output, tool_script, write_inputs
 
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kafka import KafkaBroker, run_tool
+from tests.harness.broker import BrokerProcess
+from tests.harness.kafka import KafkaBroker, run_tool
 
 _CATCH_UP_SECONDS = 60.0
 _VERSIONS = (f"{TOOLS}BrokerApiVersionsCommand",)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pybroker.testing.differential.generate import histories
-from pybroker.testing.differential.run import DifferentialRun, Failure
-from pybroker.testing.kafka import fetch
-from pybroker.testing.rounds import Rounds
+from tests.harness.differential.generate import histories
+from tests.harness.differential.run import DifferentialRun, Failure
+from tests.harness.kafka import fetch
+from tests.harness.rounds import Rounds
 
 COUNT = 500
 PER_ROUND = 100

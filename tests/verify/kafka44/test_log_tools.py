@@ -23,9 +23,9 @@ from pybroker.metadata.offline import topic_ids
 from pybroker.protocol.record_batch import Record, build
 from pybroker.storage.offline.layout import open_target
 from pybroker.storage.offline.repairs.repair_dir import repair
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kafka import KafkaBroker
-from pybroker.testing.log_dirs import findings
+from tests.harness.broker import BrokerProcess
+from tests.harness.kafka import KafkaBroker
+from tests.harness.log_dirs import findings
 
 # The metadata log of the dir in git names its controller's endpoint.
 CONTROLLER_PORT = 12701

@@ -23,8 +23,8 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import clean_shutdown
-from pybroker.testing.kafka import KafkaBroker, run_tool
-from pybroker.testing.process import free_port
+from tests.harness.kafka import KafkaBroker, run_tool
+from tests.harness.process import free_port
 
 pytestmark = pytest.mark.skipif(
     shutil.which("java") is None or shutil.which("mvn") is None, reason="Apache Kafka needs java, and mvn to fetch it"

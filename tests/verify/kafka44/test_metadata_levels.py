@@ -15,10 +15,10 @@ from pybroker.protocol.kafka_version import KAFKA_VERSION
 from pybroker.protocol.record_batch import Record, build
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
 from pybroker.storage.files.meta_properties import MetaProperties
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kafka import KafkaBroker, run_tool
-from pybroker.testing.process import free_port
 from pybroker.testing.protocol_client import ProtocolClient
+from tests.harness.broker import BrokerProcess
+from tests.harness.kafka import KafkaBroker, run_tool
+from tests.harness.process import free_port
 
 #: Level to Kafka's name of it.
 LEVELS = {

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from pybroker.protocol.generate.__main__ import main as generate
-from pybroker.testing.kafka import fetch
+from tests.harness.kafka import fetch
 
 ROOT = Path(__file__).parents[3]
 CODEC_TESTS = ("tests/unit/protocol", "tests/kafka/test_message_codecs.py")

@@ -12,8 +12,8 @@ from pybroker.client.cluster import Cluster
 from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.cluster.readiness import quorum_state
 from pybroker.protocol import messages as m
-from pybroker.testing.cluster.fixtures import CONTROLLER_VERSIONS, cluster_fixture
-from pybroker.testing.waiting import until
+from tests.harness.cluster.fixtures import CONTROLLER_VERSIONS, cluster_fixture
+from tests.harness.waiting import until
 
 TIMEOUT_S = 60.0
 BROKER = 1

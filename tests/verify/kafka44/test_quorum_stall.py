@@ -13,8 +13,8 @@ from pybroker.metadata.image import MetadataImage
 from pybroker.protocol.uuids import random_uuid
 from pybroker.quorum.fetcher import FetcherSettings, MetadataFetcher
 from pybroker.quorum.leader import LeaderFinder
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.cluster.fixtures import CONTROLLER_VERSIONS, cluster_fixture
+from tests.harness.broker import BrokerProcess
+from tests.harness.cluster.fixtures import CONTROLLER_VERSIONS, cluster_fixture
 
 TIMEOUT_S = 60.0
 CONTROLLER, NODE_ID = 100, 7
@@ -63,7 +63,7 @@ def test_a_stall_is_covered_and_a_dead_control_loop_is_not(cluster: LocalCluster
         "controller.quorum.bootstrap.servers": cluster.layout.controller_bootstrap,
     }
     env = {"PYBROKER_HOLD_GIL_MS": str(STALL_MS), "PYBROKER_BLOCK_UNTIL": str(may_go_on)}
-    module = "pybroker.testing.serve_holding_gil"
+    module = "tests.harness.serve_holding_gil"
 
     async def run(broker: BrokerProcess) -> None:
         async with observing(cluster) as observer:

@@ -17,18 +17,18 @@ from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.cluster.settings import node_properties
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
-from pybroker.testing.cluster.checker import check
-from pybroker.testing.cluster.fixtures import (
+from tests.harness.cluster.checker import check
+from tests.harness.cluster.fixtures import (
     CONTROLLER_VERSIONS,
     cluster_fixture,
     needs_kafka,
     running_cluster,
 )
-from pybroker.testing.cluster.history import History
-from pybroker.testing.cluster.load import GROUP, Load, read_everything
-from pybroker.testing.cluster.replicas import check_replicas
-from pybroker.testing.cluster.scenario import create_topic, wait_until_healthy
-from pybroker.testing.waiting import until
+from tests.harness.cluster.history import History
+from tests.harness.cluster.load import GROUP, Load, read_everything
+from tests.harness.cluster.replicas import check_replicas
+from tests.harness.cluster.scenario import create_topic, wait_until_healthy
+from tests.harness.waiting import until
 
 WAIT_SECONDS = 60.0
 #: How a broker of ours ends in order, and a JVM.

@@ -12,8 +12,8 @@ import pytest
 
 from pybroker.native.measure import crc32c_names
 from pybroker.profiles.measurement.result import Measurement, from_json
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kafka import KafkaBroker
+from tests.harness.broker import BrokerProcess
+from tests.harness.kafka import KafkaBroker
 
 COMMAND = (sys.executable, "-m", "pybroker", "profile")
 START_SECONDS = 5.0

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.process import ProcessFailed
+from tests.harness.broker import BrokerProcess
+from tests.harness.process import ProcessFailed
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 UNDER_A_FILTER = [sys.executable, "-m", "pybroker.testing.seccomp"]

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.seccomp_profile import allowed_calls, call_numbers
+from tests.harness.broker import BrokerProcess
+from tests.harness.seccomp_profile import allowed_calls, call_numbers
 
 PROFILE = Path(__file__).resolve().parents[3] / "deploy" / "seccomp.json"
-UNDER_IT = [sys.executable, "-m", "pybroker.testing.seccomp_profile", str(PROFILE), "--"]
+UNDER_IT = [sys.executable, "-m", "tests.harness.seccomp_profile", str(PROFILE), "--"]
 RECORD_COUNT = 500
 ENGINES = ["direct", "paced"]
 #: What lets a process out of its container, watch others, or end the machine.

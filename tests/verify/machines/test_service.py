@@ -17,10 +17,10 @@ import pytest
 
 from pybroker.service.deployment import PROPERTIES, UNIT
 from pybroker.storage.files import clean_shutdown
-from pybroker.testing.booted_machine import BootedMachine, overlay_of_this_machine
-from pybroker.testing.fixtures import io_uring_allowed
-from pybroker.testing.thread_stop import stopped_thread, thread_id
-from pybroker.testing.waiting import until
+from tests.harness.booted_machine import BootedMachine, overlay_of_this_machine
+from tests.harness.fixtures import io_uring_allowed
+from tests.harness.thread_stop import stopped_thread, thread_id
+from tests.harness.waiting import until
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SHIPPED_UNIT = REPOSITORY / "deploy" / UNIT

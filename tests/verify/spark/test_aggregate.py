@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from bench.aggregate.session import start
 from pybroker.results.publish import to_directory, to_topic
 from pybroker.results.row import Reason, Rejection, Row, check, time_text
-from pybroker.testing.broker import BrokerProcess
+from tests.harness.broker import BrokerProcess
 
 # PySpark leaves the socket of each result to the collector of garbage.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")

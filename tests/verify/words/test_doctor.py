@@ -21,9 +21,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from pybroker.storage.rings.tail_rings import RING_BYTES, RingSession
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.process import free_port
-from pybroker.testing.small_disk import mounted_disk, mounted_ext4
+from tests.harness.broker import BrokerProcess
+from tests.harness.process import free_port
+from tests.harness.small_disk import mounted_disk, mounted_ext4
 
 TIMEOUT_S = 120
 MEBIBYTE = 1 << 20
@@ -123,7 +123,7 @@ def test_a_control_loop_that_stands_still(tmp_path: Path) -> None:
         tmp_path / "data",
         overrides={"pybroker.metrics.listener": metrics},
         env={"PYBROKER_BLOCK_UNTIL": str(go_on)},
-        module="pybroker.testing.serve_holding_gil",
+        module="tests.harness.serve_holding_gil",
     )
     settings = (
         f"log.dirs={broker.log_dir}",

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pybroker.profiles.facts import read_machine
-from pybroker.testing.process import free_port
+from tests.harness.process import free_port
 
 TIMEOUT_S = 120
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")

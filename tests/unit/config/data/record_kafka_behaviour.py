@@ -22,8 +22,8 @@ from pybroker.config.describe import ConfigSource
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.kafka_version import KAFKA_VERSION
-from pybroker.testing.kafka import KafkaBroker, run_tool
 from pybroker.testing.protocol_client import ProtocolClient
+from tests.harness.kafka import KafkaBroker, run_tool
 
 HERE = Path(__file__).parent
 TOPIC = {"segment.bytes": "3000000", "cleanup.policy": "compact,delete"}

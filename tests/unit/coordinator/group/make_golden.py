@@ -16,7 +16,7 @@ import scenario
 
 from pybroker.protocol import messages as m
 from pybroker.protocol.kafka_version import KAFKA_VERSION
-from pybroker.testing.kafka import KafkaBroker
+from tests.harness.kafka import KafkaBroker
 
 
 class Client:

@@ -13,7 +13,7 @@ from memory_writer import MemoryWriter
 from pybroker.coordinator.group.runtime import ShardStatus
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
-from pybroker.testing.look_counter import LookCounter
+from tests.harness.look_counter import LookCounter
 
 PARTITIONS = 3_000
 TOPICS = 2_000

@@ -27,7 +27,7 @@ from pybroker.server.observe.catalogue import METRICS
 from pybroker.server.observe.health import Health
 from pybroker.server.observe.observer import LISTENER_KEY
 from pybroker.server.observe.turn_meter import metered_loop
-from pybroker.testing.process import free_port
+from tests.harness.process import free_port
 
 #: What this broker has no values for: nothing promises durability, one look at the page cache follows the scrape, and
 #: there is nobody to ask about transactions.

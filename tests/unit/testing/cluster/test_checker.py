@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pybroker.testing.cluster.checker import Kind, check
-from pybroker.testing.cluster.history import CommitEvent, History, Seen, Transaction, decode_value, encode_value
+from tests.harness.cluster.checker import Kind, check
+from tests.harness.cluster.history import CommitEvent, History, Seen, Transaction, decode_value, encode_value
 
 PLACE = ("t", 0)
 GROUP = "g"

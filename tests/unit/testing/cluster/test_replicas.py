@@ -8,7 +8,7 @@ import pytest
 
 from pybroker.protocol.record_batch import Record, build
 from pybroker.storage.files import offset_checkpoint
-from pybroker.testing.cluster.replicas import check_replicas
+from tests.harness.cluster.replicas import check_replicas
 
 TOPICS = frozenset({"t"})
 COUNT = 10

@@ -9,7 +9,7 @@ import pytest
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ProtocolError
 from pybroker.protocol.loader import request_class
-from pybroker.testing.hostile.frames import SHAPES, bomb_batch, sweep
+from tests.harness.hostile.frames import SHAPES, bomb_batch, sweep
 
 SERVED = {0: (9, 11), 3: (0, 4), 18: (0, 4)}
 PRODUCE_SINCE = 3

@@ -17,7 +17,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from pybroker.testing.kafka import KafkaBroker
+from tests.harness.kafka import KafkaBroker
 
 HERE = Path(__file__).parent
 #: Not the reference: tests want a log dir that an older version made.

@@ -1,0 +1,1 @@
+"""The tests, and in `harness` what they and the benchmarks share."""
