@@ -90,7 +90,7 @@ def test_the_data_plane_says_it_in_the_same_words() -> None:
 
 def test_no_file_of_a_log_dir_is_read_another_way() -> None:
     """A plain read waits for a pipe, and its errors do not name the file. Tools for stopped brokers are not meant."""
-    root = Path(__file__).parents[3] / "pybroker"
+    root = Path(__file__).parents[4] / "pybroker"
     plain = re.compile(r"\.read_text\(|\.read_bytes\(|(?<![\w.])(?<!def )open\((?!.*opener=)")
     found = [
         f"{path.relative_to(root)}:{number}: {line.strip()}"
