@@ -101,6 +101,15 @@ def test_the_name_says_that_it_runs_on_debian_12(wheel: Path) -> None:
     assert (int(match[1]), int(match[2])) <= OLDEST_SYSTEM
 
 
+def test_no_test_of_ours_is_inside(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    assert "pybroker/testing/pytest_plugin.py" in names
+    assert [name for name in names if name.startswith(("tests/", "bench/"))] == []
+    folders = {name.split("/")[2] for name in names if name.startswith("pybroker/testing/") and name.count("/") > 2}
+    assert folders == {"embedded"}
+
+
 def test_nothing_inside_names_the_place_of_its_build(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
