@@ -1,5 +1,5 @@
 /*
- * Shared by the parts of opening a log: recovery.c and recovery_*.c (the steps), directory.c (names), replay.c
+ * Shared by the parts of opening a log: recovery.c and the files beside (the steps), directory.c (names), replay.c
  * (batches).
  */
 #ifndef PB_LOG_RECOVER_RECOVERY_H

@@ -1,7 +1,7 @@
 """`.pybroker_ring` in a log's directory: the data plane's note that the newest bytes may be in a tail ring.
 
-The note is there as long as the log is hot (csrc/log/engine/ring_note.c). A start that finds it, and not the ring that it
-names, has lost records. Then `mark_lost` makes the note say so until somebody accepts the loss or the ring comes back.
+The note is there as long as the log is hot (csrc/log/engine/ring_note.c). A start that finds it, and not the ring,
+has lost records. Then `mark_lost` makes the note say so until somebody accepts the loss or the ring comes back.
 Blocks; OSError.
 """
 
