@@ -1,10 +1,10 @@
 """`.pybroker_log_ends` of one log dir: how far each log reached, and which segments it had, when that was last written.
 
 A log that ends below its record here has lost records. Every cut of ours is noted first (`.pybroker_cut`, see
-csrc/log/change/cut_note.c). Retention and compaction take segments off the record before they delete or replace them. Apache
-Kafka passes over the file, so a record counts only as long as Apache Kafka has not had the dir since. The header says
-so: it has the CRC of the `recovery-point-offset-checkpoint` written with it, and the broker epoch of the clean-shutdown
-mark.
+csrc/log/change/cut_note.c). Retention and compaction take segments off the record before they delete or replace them.
+Apache Kafka passes over the file, so a record counts only as long as Apache Kafka has not had the dir since. The header
+says so: it has the CRC of the `recovery-point-offset-checkpoint` written with it, and the broker epoch of the
+clean-shutdown mark.
 
 Text, one partition per line, with a CRC at the end; `RecordedEnds` has the fields. Any thread; what blocks says so.
 """

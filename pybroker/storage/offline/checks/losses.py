@@ -1,7 +1,7 @@
 """Records that logs of a stopped broker had and have no more, as a start would find them; and accepting that.
 
-`pybroker/storage/logs/log_loss.py` has the comparisons of a start. Blocks; `OSError`, and `StorageError` for what cannot
-be done.
+`pybroker/storage/logs/log_loss.py` has the comparisons of a start. Blocks; `OSError`, and `StorageError` for what
+cannot be done.
 """
 
 from __future__ import annotations
