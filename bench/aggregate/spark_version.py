@@ -5,7 +5,7 @@ from __future__ import annotations
 from pybroker.cluster.jars import SCALA_VERSION, Artifact
 
 SPARK_VERSION = "4.2.0"
-#: What PySpark's own distribution lacks. The last two are what the connector of that version is built with.
+#: Jars that PySpark's own distribution lacks. The last two are what the connector of that version is built with.
 CONNECTOR: tuple[Artifact, ...] = (
     ("org.apache.spark", f"spark-sql-kafka-0-10_{SCALA_VERSION}", SPARK_VERSION),
     ("org.apache.spark", f"spark-token-provider-kafka-0-10_{SCALA_VERSION}", SPARK_VERSION),

@@ -7,8 +7,8 @@ error, not a pass. CRC32C is pinned to one variant (csrc/perf/cases.c), memory f
     python -m bench.micro.instructions                       compare
     python -m bench.micro.instructions baseline --reason R   take what is counted now as the baseline, and keep R
 
-Status: 0. 1 when a function takes more than 5 % more, or when the baseline lists other functions. 2 for a wrong command
-line. 3 without a baseline for this compiler or without valgrind.
+Status 0: nothing to complain of. Status 1: a function takes more than 5 % more, or the baseline lists other functions.
+Status 2: a wrong command line. Status 3: no baseline for this compiler, or no valgrind.
 """
 
 from __future__ import annotations

@@ -10,10 +10,15 @@
  * neither: they work on a pinned segment. Functions marked [quiet] are called while nothing else can touch the log
  * (open, close, truncate) or say themselves what they need.
  *
- * An append runs in these steps. Validation (record/validate.h) takes no lock. pb_log_append [lock] assigns offsets and
- * queues the bytes. pb_log_write_begin [lock] takes the gathered bytes and the write token. pb_log_write_prepare
- * [writer] rolls when needed and names file and position. The caller writes. pb_log_write_end [lock] moves `written`,
- * or on failure cuts the log to the finished prefix and hands back every queued append as failed.
+ * An append runs in these steps, whose guards are in brackets:
+ *
+ *   validation (record/validate.h)   checks the batch                                                   no lock
+ *   pb_log_append [lock]             assigns offsets and queues the bytes
+ *   pb_log_write_begin [lock]        takes the gathered bytes and the write token
+ *   pb_log_write_prepare [writer]    rolls when needed, and names file and position
+ *   the caller                       writes
+ *   pb_log_write_end [lock]          moves `written`; after a failure it cuts the log to the finished prefix, and hands
+ *                                    back every queued append as failed
  */
 #ifndef PB_LOG_LOG_H
 #define PB_LOG_LOG_H
@@ -395,9 +400,10 @@ int pb_log_truncate(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_f
 /* Throw away all it has, producers and epochs too: it begins at `offset`, empty. Its first batch may begin below that,
  * a replica's alone, but not below `base_offset`. Else as pb_log_truncate. */
 int pb_log_restart(pb_log *log, const pb_log_guard *guard, int64_t base_offset, int64_t offset, pb_failure *failure);
-/* Are the segments' files there, as long as they should be? 0, or -ESTALE with the file named: somebody else has
- * removed or changed it; -ENODATA: the active segment's is too short; -EBUSY: maintenance is under way. Where a sealed
- * segment's is too short it is 0, with a text in `failure` the first time: see pb_log_note_short_file. Blocking. */
+/* Are the segments' files there, as long as they should be? Returns 0, or -ESTALE with the file named when somebody
+ * else has removed or changed it. -ENODATA: the active segment's is too short. -EBUSY: maintenance is under way. Where
+ * a sealed segment's is too short it is 0, with a text in `failure` the first time: see pb_log_note_short_file.
+ * Blocking. */
 int pb_log_check_files(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 /*
  * A log moves to a directory that has copies of its files, see log/change/move.c. Blocking.

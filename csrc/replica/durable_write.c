@@ -13,7 +13,7 @@
  * one, and what is flushed is a file that nobody writes to, and that nobody else knows.
  *
  * Answers bring the next requests. A round that begins before they are sent would carry only the few requests that came
- * early, yet cost the CPU as much as a full one, and all others would wait for its end. So rounds begin at the end of a
+ * early, yet cost the CPU as much as a full one. All others would wait for its end. So rounds begin at the end of a
  * turn, and after the last round's answers.
  *
  *     due -> member of a shared round -> written -> flushed -> ended, or due again
@@ -145,8 +145,8 @@ static void count_time(pb_reactor *reactor, pb_histogram *histogram, int64_t beg
     pb_histogram_add(histogram, (reactor->io->ops->monotonic_ns(reactor->io) - began_ns) / 1000);
 }
 
-/* Ends the round, whose write has come to `result`, and counts the appends that it let end. true: another one has
- * begun, or is to wait for its group; false: somebody else may have begun one. */
+/* Ends the round, whose write has come to `result`, and counts the appends that it let end. Returns true when another
+ * one has begun, or is to wait for its group. After false somebody else may have begun one. */
 static bool end_round(pb_partition *partition, int64_t result, pb_link *finished)
 {
     pb_reactor *reactor = partition->round_reactor;

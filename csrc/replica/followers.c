@@ -194,7 +194,7 @@ pb_follower *pb_followers_find(pb_followers *followers, int32_t replica_id)
 }
 
 /* Kafka's rule: a follower had caught up when it asked for the end of the log. It also had if, at each fetch, it asks
- * for the end as it was at the fetch before. true: this one had, so lately that the high watermark may wait for its
+ * for the end as it was at the fetch before. Returns true for such a follower, if the high watermark may wait for its
  * next fetch. */
 static bool note_progress(pb_follower *follower, const pb_replica_fetch *fetch, int64_t leader_end_offset)
 {

@@ -12,8 +12,8 @@ void pb_hot_after_round(pb_partition *partition);
 void pb_hot_hurry(pb_partition *partition);
 /* Without the lock: the writer waits until go_on is posted to it. */
 void pb_hot_wait(pb_partition *partition);
-/* Called without the lock when there is room. true when the writer waits all the same, until pb_hot_end_pause returns
- * true to the thread that sends it on: the flusher after its next write, or the timer `pause`. */
+/* Called without the lock when there is room. Returns true when the writer waits all the same, until pb_hot_end_pause
+ * returns true to the thread that sends it on. That is the flusher after its next write, or the timer `pause`. */
 bool pb_hot_pause(pb_partition *partition);
 /* Without the lock. */
 bool pb_hot_end_pause(pb_partition *partition);

@@ -291,8 +291,9 @@ void pb_partition_catch_up(pb_partition *partition);
 
 void pb_partition_read_ends(pb_partition *partition, pb_partition_ends *ends);
 int64_t pb_partition_written_end(pb_partition *partition); /* of an open log */
-/* Begins to read: 0 and the ends, and the log stays open until pb_partition_leave; or the error for the client.
- * expected_epoch -1: not checked. from_follower: also from a replica that does not lead (KIP-392). */
+/* Begins to read: 0 and the ends, or the error for the client. The log stays open until pb_partition_leave. With
+ * expected_epoch -1 the epoch is not checked. With from_follower a replica that does not lead answers as well
+ * (KIP-392). */
 int pb_partition_enter(pb_partition *partition, int32_t expected_epoch, bool from_follower, pb_partition_ends *ends);
 void pb_partition_leave(pb_partition *partition);
 /* Between the two: what a reader at `offset` may be sent that may read up to `upper_offset`. 0 or a Kafka code or
@@ -302,7 +303,7 @@ int pb_partition_find(pb_partition *partition, const pb_partition_ends *ends, in
 /* Tell about a read that failed with -errno; one that will pass is not worth it. Any thread. */
 void pb_partition_report_read(pb_partition *partition, int error);
 /* The same of a read of a slice that was found before. `error`; or -ENOENT, which is reported to nobody. In that case
- * the file ends too soon because the log was truncated meanwhile, or a part of a sealed segment is gone or unreadable,
+ * the file ends too soon because the log was truncated meanwhile. Or a part of a sealed segment is gone or unreadable,
  * which its readers learn from now on. To look again finds what there is. Blocking where `error` is -EIO. */
 int pb_partition_report_slice(pb_partition *partition, const pb_log_slice *slice, int error);
 /* Tell about the next one again. */
@@ -431,8 +432,8 @@ int pb_partition_find_divergence(const pb_partition *partition, int32_t last_fet
 int32_t pb_partition_nearest_replica(pb_partition *partition, int64_t offset, const int32_t *candidates, int count);
 /* Is the append written, and waits for the followers? */
 bool pb_partition_awaits_followers(pb_partition *partition, const pb_partition_append_op *op);
-/* Nobody waits for the followers any more. true: the append is the caller's again, and `done` will not come. false:
- * `done` comes soon, with an error if it would have had to wait. */
+/* Nobody waits for the followers any more. After true the append is the caller's again, and `done` will not come. After
+ * false `done` comes soon, with an error if it would have had to wait. */
 bool pb_partition_give_up(pb_partition *partition, pb_partition_append_op *op);
 /* Somebody waits for the high watermark, and time has passed. */
 void pb_partition_look_again(pb_partition *partition);

@@ -229,8 +229,8 @@ static inline pb_slice pb_read_bytes(pb_reader *reader, bool compact, bool nulla
 
 /*
  * An array's count and the memory of its first elements. The count is checked against the limit, and against the rest
- * of the frame at `least_bytes` per element, before the arena is asked. -1 and *elements NULL for null; 0 after an
- * error. When as many are parsed as there is memory for, pb_array_grow makes more.
+ * of the frame at `least_bytes` per element, before the arena is asked. Returns -1 and *elements NULL for null, 0 after
+ * an error. When as many are parsed as there is memory for, pb_array_grow makes more.
  */
 int32_t pb_read_array(pb_reader *reader, bool compact, bool nullable, size_t least_bytes, pb_arena *arena,
                       size_t element_bytes, void **elements);

@@ -1,5 +1,6 @@
-"""Findings about the log dirs of a broker that becomes another's, or another kind of node: their owner, the processes
-that hold them, the state they were left in, and their contents. Reads only. Blocks. Fails with OSError.
+"""Findings about the log dirs of a broker that becomes another's, or another kind of node. The subjects are their
+owner, the processes that hold them, the state they were left in, and their contents. Reads only. Blocks. Fails with
+OSError.
 """
 
 from __future__ import annotations

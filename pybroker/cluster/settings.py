@@ -16,8 +16,8 @@ from pybroker.protocol.kafka_version import KAFKA_VERSION
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What controllers of one version format a cluster with: Apache Kafka's name of the metadata version, and the
-    levels of its other features."""
+    """The levels that controllers of one version format a cluster with: Apache Kafka's name of the metadata version,
+    and the levels of its other features."""
 
     metadata_version: str
     feature_levels: Mapping[str, int]

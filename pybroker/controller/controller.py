@@ -285,8 +285,8 @@ class Controller:
     async def _compute_ahead(
         self, operation: Callable[[ControllerState], ControllerResult[R]]
     ) -> tuple[MetadataImage, ControllerResult[R]] | None:
-        """What an operation on many elements makes of the image that is told beside it: a thread finds out, while other
-        operations go on, and again when one of them has changed the state. None: others change it all the time."""
+        """The next image and the result of an operation on many elements. A thread computes them while other operations
+        go on, and again when one of those has changed the state. None: others change it all the time."""
         for _ in range(_ATTEMPTS):
             state = self._state(None)
             result = await asyncio.to_thread(operation, state)

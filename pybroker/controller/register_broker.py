@@ -129,8 +129,8 @@ def fence_broker(state: ControllerState) -> ControllerResult[None]:
 
 
 def first_records(state: ControllerState, bootstrap: Sequence[VersionedRecord]) -> list[VersionedRecord]:
-    """What begins a new cluster's metadata, as Kafka writes it: a transaction, where the level has them (KIP-868). With
-    eligible leader replicas the cluster has one min.insync.replicas from the start (KIP-966)."""
+    """The first records of a new cluster's metadata, as Kafka writes them: a transaction, where the level has them
+    (KIP-868). With eligible leader replicas the cluster has one min.insync.replicas from the start (KIP-966)."""
     levels = {
         each.record.name: each.record.feature_level
         for each in bootstrap

@@ -1,7 +1,7 @@
 """UpdateFeatures (KIP-584, KIP-778, KIP-1022): change which levels of features are finalised. Pure.
 
-A request is done as a whole or not at all. A level is taken when this broker and every registered node serve it.
-metadata.version goes down only as far as no record differs: the content of newer records would be lost.
+A request is done as a whole or not at all. A level is taken when this broker and every registered node serve it. The
+level of metadata.version goes down only as far as no record differs: the content of newer records would be lost.
 
 A release names levels of all of Apache Kafka's features, also of those that pybroker does not serve yet. While the
 response has a row for each feature, these features are refused in their rows, and the others still get their levels.
@@ -69,7 +69,7 @@ def _refused_alone(state: ControllerState, updates: Sequence[_Update], version: 
 
 
 def _records(state: ControllerState, update: _Update, wanted: Mapping[str, int], version: int) -> list[VersionedRecord]:
-    """What finalises the level of one feature; Refusal when it cannot get it."""
+    """The records that finalise the level of one feature; Refusal when it cannot get it."""
     if not _is_change(state, update, _kind(update, version)):
         return []
     _check_dependencies(state, update, wanted)

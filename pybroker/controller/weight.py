@@ -1,6 +1,6 @@
 """How many elements an operation goes through: what a request names, or makes of a few names. Pure.
 
-What is told is for a comparison with `limit`: beyond it nobody counts on.
+The count is for a comparison with `limit`, and stops beyond it.
 """
 
 from __future__ import annotations

@@ -224,13 +224,13 @@ class PartitionAppender:
         self._timer = None
         now_s = self._loop.time()
         if any(batch.waiters and batch.waiters[0][0] <= now_s for batch in self._undecided()):
-            # What the data plane has told by now may be that an append is done.
+            # The data plane may have told by now that an append is done.
             self._after_received(partial(self._tell_late, now_s))
         else:
             self._tell_late(now_s)
 
     def _undecided(self) -> list[PendingBatch]:
-        # What is being replayed is committed.
+        # Records that are being replayed are committed.
         if self._in_flight is None or self._replaying is not None:
             return list(self._queue)
         return [self._in_flight, *self._queue]

@@ -33,8 +33,8 @@ class PartitionWriter(Protocol):
 
     async def read(self, topic: str, partition: int, offset: int, max_bytes: int, *, to_log_end: bool = False) -> bytes:
         """Whole batches below the high watermark, or to the log's end, at least one, from the one that holds `offset`
-        or the next one there is. b"" when there is none, for example after compaction, or when the log was cut or
-        replaced during the read."""
+        or the next one there is. Empty bytes when there is none, for example after compaction, or when the log was cut
+        or replaced during the read."""
         ...
 
     def max_batch_bytes(self, topic: str, partition: int) -> int:

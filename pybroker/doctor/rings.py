@@ -102,7 +102,7 @@ def _parent_of(subject: Subject) -> Path:
 
 
 def _claims_of(subject: Subject) -> tuple[list[tuple[RingSession, bytes]] | None, set[Path]]:
-    """What this broker's log dirs say of their rings, and the directories that are its own. None: it is not known."""
+    """The claims of this broker's log dirs to rings, and the directories that are its own. None: it is not known."""
     parent = _parent_of(subject)
     claims: list[tuple[RingSession, bytes]] = []
     own: set[Path] = set()

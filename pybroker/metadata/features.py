@@ -42,7 +42,7 @@ kraft.version is no feature record: it goes into a control record."""
 
 
 def upgrade_command(name: str) -> str:
-    """What raises a feature to the level of a new cluster; other features keep theirs."""
+    """The command that raises a feature to the level of a new cluster; other features keep theirs."""
     return f"kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature {name}={BOOTSTRAP_LEVELS[name]}"
 
 

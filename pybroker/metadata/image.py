@@ -15,8 +15,8 @@ from pybroker.protocol.uuids import LOST_DIR, MIGRATING_DIR, UNASSIGNED_DIR
 from pybroker.values import Value
 
 NO_LEADER = -1
-# Directory ids that stand for a state (KIP-858). One is of a replica from before brokers told their log dirs, one of a
-# replica whose broker has yet to tell it, and one of a dir known to be out of service.
+# Directory ids that stand for a state (KIP-858). One is of a replica from before brokers told their log dirs, and one
+# of a replica whose broker has yet to tell it. The third is of a dir known to be out of service.
 MIGRATING_DIRECTORY = MIGRATING_DIR
 UNASSIGNED_DIRECTORY = UNASSIGNED_DIR
 LOST_DIRECTORY = LOST_DIR

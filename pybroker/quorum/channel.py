@@ -30,7 +30,7 @@ class QuorumChannel:
         self._request_timeout_s = request_timeout_s
         self._connection: QuorumConnection | None = None
         self._connected_to: Leader | None = None
-        #: What the controller serves that was connected to last; None before the first.
+        #: The versions of the controller that was connected to last; None before the first.
         self.ranges: VersionRanges | None = None
         self._lock = asyncio.Lock()
 

@@ -16,7 +16,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, ProtocolError, code_name
 
 Address = tuple[str, int]
-#: Of APIs: key, lowest and highest version.
+#: Versions of APIs: key, lowest and highest version.
 VersionRanges = tuple[tuple[int, int, int], ...]
 
 _LENGTH = struct.Struct(">i")

@@ -1,8 +1,9 @@
 """`IsrManager`: keeps the in-sync replicas of the replicated partitions led here (KIP-497, KIP-841, KIP-903).
 
 On the asyncio loop. `IsrState` has the rules. This module connects them to the data plane, which knows each follower's
-progress, to the metadata, which names the brokers that may be in sync, and to the controller, which decides. A follower
-that has caught up is told of by events, one a second as long as it is not in sync; one that lags is found by looking.
+progress. It also connects them to the metadata, which names the brokers that may be in sync, and to the controller,
+which decides. A follower that has caught up is told of by events, one a second as long as it is not in sync; one that
+lags is found by looking.
 """
 
 from __future__ import annotations

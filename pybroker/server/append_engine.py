@@ -72,7 +72,7 @@ class AppendEngine:
 
 
 class _Resume(NamedTuple):
-    """What is left to do for rings; `log_dirs` as (path, directory id)."""
+    """The work left to do for rings; `log_dirs` as (path, directory id)."""
 
     broker: NativeBroker
     session: tail_rings.RingSession
@@ -83,8 +83,8 @@ def start_append_engine(
     broker: NativeBroker, profile: Profile, config: BrokerConfig, directories: Sequence[LogDirectory]
 ) -> AppendEngine:
     """Make ready what the engine needs, before any log is opened; the engine that logs will have. StorageError when
-    `direct` was set explicitly and its directory for rings cannot be used; one that the hardware profile chose falls
-    back to paced, and so does any where a log dir is full, until there is room. Blocking."""
+    `direct` was set explicitly and its directory for rings cannot be used. An engine that the hardware profile chose
+    falls back to paced. So does any where a log dir is full, until there is room. Blocking."""
     able = [
         (each.path, each.directory_id)
         for each in directories

@@ -1,6 +1,6 @@
 """`AutoTopicCreation`: starts the creation of topics that clients use and that do not exist. On the asyncio loop.
 
-As in Apache Kafka, the request that finds a topic missing does not wait for its creation: the client is told that the
+As in Apache Kafka, the request that finds a topic missing does not wait for its creation. The client is told that the
 topic is unknown, asks again, and finds it. A topic is under way until its creation is answered and this broker's
 partitions of it are served. Until then it is answered as missing, so a client that finds it can produce to it at once.
 """

@@ -3,7 +3,7 @@
     python -m pybroker.testing.seccomp io_uring_setup=EPERM cachestat=ENOSYS -- pybroker serve …
 
 The filter is on this process when it becomes the command, and on all of its children; no root is needed. A call may be
-refused for a flag alone: `pwritev2:RWF_DONTCACHE=EOPNOTSUPP`. What can fail: ValueError for an unknown name.
+refused for a flag alone: `pwritev2:RWF_DONTCACHE=EOPNOTSUPP`. Failures: ValueError for an unknown name.
 
 `hand_over` leaves the decision to another process instead, call by call.
 """
@@ -59,13 +59,13 @@ def refuse(rules: Sequence[str]) -> None:
 
 
 def call_number(name: str) -> int:
-    """What the kernel on this machine calls a system call."""
+    """The number of a system call on this machine's kernel."""
     return _CALLS[name][platform.machine()]
 
 
 def hand_over(calls: Sequence[str]) -> int:
-    """From now on these calls, of any thread of this process, wait until who has the descriptor that is returned says
-    what becomes of them (seccomp_unotify(2)); without anybody they fail with ENOSYS. OSError where it is forbidden."""
+    """From now on these calls, of any thread of this process, wait for a verdict of the process that has the returned
+    descriptor (seccomp_unotify(2)). Without it they fail with ENOSYS. OSError where it is forbidden."""
     notify = _INSTRUCTION.pack(_RETURN, 0, 0, _RET_USER_NOTIF)
     libc, filter_ = _prepared(_when_called(each, notify) for each in calls)
     listener = int(libc.syscall(call_number("seccomp"), _SECCOMP_SET_MODE_FILTER, _FILTER_FLAGS, ctypes.byref(filter_)))

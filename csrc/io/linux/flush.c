@@ -2,10 +2,10 @@
  * Whether fdatasync of one file makes durable what direct writes have put into blocks of others, blocks that were
  * written and synced before.
  *
- * ext4 alone is known for it. Its fdatasync flushes the device whether or not the file has anything to write (without a
- * journal since Linux 6.5), and a block that has been written stays where it is. Others copy on write, lie on several
- * disks, or have a log that tells what is durable. Files of ext4 that have no direct I/O are written through the page
- * cache all the same: those with data=journal or verity, and encrypted ones, unless the hardware does it.
+ * ext4 alone is known for it. Its fdatasync flushes the device whether or not the file has anything to write; without a
+ * journal it does so since Linux 6.5. A block that has been written stays where it is. Others copy on write, lie on
+ * several disks, or have a log that tells what is durable. Files of ext4 that have no direct I/O are written through
+ * the page cache all the same: those with data=journal or verity, and encrypted ones, unless the hardware does it.
  */
 #include <fcntl.h>
 #include <linux/magic.h>

@@ -49,7 +49,7 @@ int pb_posix_random(pb_io *io, void *buffer, size_t length)
     return got < 0 ? (int)got : 0;
 }
 
-/* Of what is made, less what the umask takes away: records are for the broker's user and group. */
+/* The modes of new files, less what the umask takes away: records are for the broker's user and group. */
 enum { FILE_MODE = 0640, DIRECTORY_MODE = 0750 };
 
 /* Opening a pipe or a device waits for nothing then. io_uring would not wait for the disk either, so that of a regular
@@ -259,7 +259,7 @@ int pb_posix_file_drop(pb_io *io, int file, int64_t position, int64_t length)
     return -posix_fadvise(file, position, length, POSIX_FADV_DONTNEED);
 }
 
-/* Whoever was allowed to read a checkpoint may read the next one. Without the right to say so it keeps its own mode. */
+/* A user who could read a checkpoint can read the next one. Without the right to say so it keeps its own mode. */
 static void keep_mode(const char *from, const char *to)
 {
     struct stat made;

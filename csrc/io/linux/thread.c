@@ -75,8 +75,8 @@ static void shorten_slice(void)
     (void)syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 
-/* Less weight lets all others in at once when they wake. The idle class would too. But a thread that is not let in
- * while it holds a lock of ours, or of the file system, would keep others waiting for a second where the CPUs are busy.
+/* Less weight lets all others in at once when they wake. The idle class would too. But a thread that waits while it
+ * holds a lock of ours, or of the file system, would keep others waiting for a second where the CPUs are busy.
  */
 static void step_behind(void)
 {

@@ -3,8 +3,9 @@
  * the entries of the indexes point where they should. A background thread does it in small steps, beside anything else;
  * what is found goes back to the caller, one finding per step.
  *
- * A pass reads the sealed segments. A pass of `opened` reads instead what a start has trusted: batches that the active
- * segment had when the log was opened (`unchecked_bytes` of the segment), without its indexes, which still change.
+ * A pass reads the sealed segments. A pass of `opened` reads instead the batches that the active segment had when the
+ * log was opened, which the start has trusted (`unchecked_bytes` of the segment). It leaves out the indexes, which
+ * still change.
  *
  * Damaged batches become a hole of their segment (damage.h), so that readers are told from then on. Offset and time
  * index are built again from the batches. A transaction index is only reported: it is built again when the log is

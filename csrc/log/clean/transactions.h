@@ -1,6 +1,6 @@
 /*
- * The transactions of a log as one walk over it learns them, and as Apache Kafka's cleaner sees them: which batches
- * belong to an aborted transaction and may go, and which markers are no longer needed.
+ * The transactions of a log as one walk over it learns them, and as Apache Kafka's cleaner sees them. It tells which
+ * batches belong to an aborted transaction and may go, and which markers are no longer needed.
  *
  * Batches are shown in the order of the log. A marker whose transaction has shown a batch in this walk, kept or not, is
  * needed; entries of the transaction index live as long as the abort markers that are. One thread.

@@ -117,8 +117,8 @@ int32_t pb_sequence_add(int32_t sequence, int32_t increment);   /* wraps from 2^
 int32_t pb_producer_last_sequence(const pb_producer *producer); /* -1: none */
 
 /*
- * Takes the first record of a control batch apart; `records` follow the batch header. true when it is a transaction
- * marker (commit or abort); false for other control records and damage.
+ * Takes the first record of a control batch apart; `records` follow the batch header. Returns true for a transaction
+ * marker (commit or abort), false for other control records and damage.
  */
 bool pb_marker_parse(const uint8_t *records, size_t length, bool *aborts, int32_t *coordinator_epoch);
 

@@ -58,7 +58,8 @@ typedef struct pb_resume {
 } pb_resume;
 
 /* Called when the log has its segments. Brings the mark's segment to its state at the mark, with its index entries
- * pending, and loads producers. 1; 0: no mark holds in a segment from `first` on, and none is left; or -errno. */
+ * pending, and loads producers. Returns 1; 0 when no mark holds in a segment from `first` on, and then none is left; or
+ * -errno. */
 int pb_log_resume(pb_log *log, uint32_t first, uint8_t *buffer, size_t buffer_bytes, pb_resume *out);
 
 #endif

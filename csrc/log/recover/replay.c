@@ -156,8 +156,8 @@ int pb_replay_run(pb_replay *replay)
     return 0;
 }
 
-/* The segment of the log start offset. Of the segments below it some may be gone already, and others come back after a
- * power cut, so nobody knows how producers went on there. */
+/* The segment of the log start offset. Some segments below it may be gone already, and others come back after a power
+ * cut, so nobody knows how producers went on there. */
 static int64_t oldest_known_offset(const pb_log *log)
 {
     int index = pb_log_segment_floor(log, log->start_offset);

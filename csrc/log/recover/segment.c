@@ -67,8 +67,8 @@ static bool transactions_sane(pb_segment *segment, int64_t file_bytes, int64_t e
 }
 
 /* True for files that were made with their segment and never written. Files that were written have at least the entry
- * that sealing gives to the newest record, unless no record has a timestamp: such a segment is read again at each
- * start, and is short, because no entry of its offset index was due. */
+ * that sealing gives to the newest record, unless no record has a timestamp. A segment without timestamps is read again
+ * at each start. It is short, because no entry of its offset index was due. */
 static bool never_written(const pb_segment *segment, int64_t log_bytes)
 {
     return log_bytes > 0 && segment->offset_index.flushed_count == 0 && segment->time_index.flushed_count == 0;

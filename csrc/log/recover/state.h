@@ -1,8 +1,8 @@
 /*
- * The inside of recovery, shared by its files and by nobody else. recovery.c has the order, scan.c reads one
- * segment, cut.c takes off what is no part of the log, and segment.c has one segment's files. Each
- * calls only those behind it. One thread that has the log to itself. After a failure, which is in `failure` unless said
- * otherwise, the log can only be closed.
+ * The inside of recovery, shared by its files and by nobody else. recovery.c has the order, and scan.c reads one
+ * segment. The file cut.c takes off what is no part of the log, and segment.c has one segment's files. Each calls only
+ * those behind it. One thread that has the log to itself. After a failure, which is in `failure` unless said otherwise,
+ * the log can only be closed.
  */
 #ifndef PB_LOG_RECOVER_STATE_H
 #define PB_LOG_RECOVER_STATE_H

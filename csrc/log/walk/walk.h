@@ -1,7 +1,7 @@
 /*
- * Reads segments without a log. A walk goes over the batches of a .log file whatever its state, reports the faults of
- * each batch, and compares the entries of the segment's offset and time index with the batches. For tools that look at
- * the files of a stopped broker; nothing is written.
+ * Reads segments without a log. A walk goes over the batches of a .log file whatever its state, and reports the faults
+ * of each batch. It compares the entries of the segment's offset and time index with the batches. For tools that look
+ * at the files of a stopped broker; nothing is written.
  *
  * One walk belongs to one thread and goes over the segments of a partition in order. Its knowledge at the end of one
  * file (the offset due next, leader epoch, producers) holds at the start of the next. Memory is bounded: a buffer, a

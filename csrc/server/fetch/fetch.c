@@ -1,7 +1,7 @@
 /*
  * Fetch: parse -> session -> read -> answer. Instead of answering it may wait for min.bytes (on the partitions and a
- * timer) and read again, or leave reads that would wait for a disk to a background thread (cold.c). Reactor
- * thread, but for `wake` (any thread, under a partition's lock).
+ * timer) and read again. It may leave reads that would wait for a disk to a background thread (cold.c). Reactor thread,
+ * but for `wake` (any thread, under a partition's lock).
  */
 #include "server/fetch/fetch.h"
 

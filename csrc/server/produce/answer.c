@@ -145,8 +145,8 @@ static bool keep_names(produce_state *state)
     return true;
 }
 
-/* The followers that it waits for have to be heard, and written batches need their memory of the pool no more. false:
- * something is not written yet, or the request holds so much that its chunk counts for it. */
+/* The followers that it waits for have to be heard, and written batches need their memory of the pool no more. Returns
+ * false when something is not written yet, or when the request holds so much that its chunk counts for it. */
 static bool leave_memory(produce_state *state)
 {
     for (int32_t i = 0; i < state->slot_count; i++) {

@@ -1,1 +1,1 @@
-"""What the commands about topics, groups and settings share."""
+"""Shared by the commands about topics, groups and settings."""

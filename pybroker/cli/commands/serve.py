@@ -1,8 +1,8 @@
 """`pybroker serve`: run a broker until SIGTERM or SIGINT; SIGHUP reloads logging.
 
-Exit status: 0 after a clean stop; 1 when the broker cannot start or go on, or when its stop may have cost acknowledged
-records; 2 for a configuration that is not accepted. One line on standard output says that it serves; everything else
-goes to standard error.
+Exit status: 0 after a clean stop; 2 for a configuration that is not accepted. It is 1 when the broker cannot start or
+go on, or when its stop may have cost acknowledged records. One line on standard output says that it serves; everything
+else goes to standard error.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What the commands about files of a stopped broker share."""
+"""Shared by the commands about files of a stopped broker."""

@@ -1,1 +1,1 @@
-"""What `pybroker metadata` walks: one tree, of a running cluster or of files at rest."""
+"""The tree that `pybroker metadata` walks, of a running cluster or of files at rest."""

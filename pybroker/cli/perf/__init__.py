@@ -1,1 +1,1 @@
-"""What the commands of `pybroker perf` share."""
+"""Shared by the commands of `pybroker perf`."""

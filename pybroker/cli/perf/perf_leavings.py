@@ -1,5 +1,5 @@
-"""What `pybroker perf` leaves on a broker: its topic, as Apache Kafka's perf tools do. How large it is by now, and the
-command that removes it, are told at the end, whatever the end is.
+"""The leavings of `pybroker perf` on a broker: its topic, as Apache Kafka's perf tools do. How large it is by now, and
+the command that removes it, are told at the end, whatever the end is.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _partitions(cluster: Cluster, topic: str) -> list[int]:
 
 
 def _size_bytes(cluster: Cluster, topic: str, partitions: list[int]) -> int:
-    """Of all replicas, on all brokers."""
+    """The bytes of all replicas, on all brokers."""
     from pybroker.protocol import messages as m
 
     wanted = m.DescribeLogDirsRequest.DescribableLogDirTopic(topic=topic, partitions=partitions)

@@ -1,1 +1,1 @@
-"""What the commands of `pybroker profile` share."""
+"""Shared by the commands of `pybroker profile`."""

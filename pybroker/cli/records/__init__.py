@@ -1,1 +1,1 @@
-"""What `pybroker produce` and `pybroker consume` share."""
+"""Shared by `pybroker produce` and `pybroker consume`."""

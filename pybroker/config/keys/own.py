@@ -135,9 +135,8 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         ConfigType.STRING,
         "auto",
         Importance.LOW,
-        "How appended bytes reach the disk. paced goes through the page cache. direct goes past it, from rings in "
-        "memory that outlives the process, for logs that are written to steadily. auto takes the hardware profile's "
-        "choice.",
+        "How appended bytes reach the disk: `paced` goes through the page cache. Logs that are written to steadily go "
+        "past it with `direct`, from rings in memory that outlives the process. The profile chooses with `auto`.",
         OneOf("auto", "paced", "direct"),
         honoured=True,
     ),

@@ -2,7 +2,7 @@
 
 `Sweeper` starts `python -m pybroker.profiles.limit.sweeper HOST PORT` and tells it on a pipe which topics there are:
 `+NAME`, and `-NAME` once it is deleted. When the pipe ends, which it does with the run however that ends, the process
-deletes what is left and ends. What it cannot delete it names on standard error.
+deletes what is left and ends. It names topics that it cannot delete on standard error.
 """
 
 from __future__ import annotations

@@ -169,8 +169,8 @@ class EndsKeeper:
     def without_deleted(
         self, directory: LogDirectory, key: TopicPartition, path: Path, recorded: RecordedEnds
     ) -> RecordedEnds:
-        """What counts of a record before the log is opened, see `log_loss.without_deleted`. Opening the log removes the
-        signs of it, so the record is lowered first. Blocks. OSError."""
+        """The part of a record that counts before the log is opened, see `log_loss.without_deleted`. Opening the log
+        removes the signs of it, so the record is lowered first. Blocks. OSError."""
         lower = without_deleted(path, recorded)
         if lower != recorded:
             directory.ends.put(key, lower)

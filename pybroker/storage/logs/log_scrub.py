@@ -5,8 +5,8 @@ start after a clean stop trusts them, and a start after a kill trusts what lies 
 `_OPENED_SPEED` times as fast as the later ones and begins at once. Logs that are opened later get the same.
 
 Then it reads the sealed segments, from time to time. Such a pass takes the logs in the order they have when it begins,
-from one drawn at random, so that a broker that is restarted often does not always check the same ones. A finding is
-logged once at ERROR with file and position; damage that was known before is not told again.
+from one drawn at random. So a broker that is restarted often does not always check the same ones. A finding is logged
+once at ERROR with file and position; damage that was known before is not told again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class LogScrub:
         self._manager = manager
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        #: Of the log opened last whose active segment was looked at.
+        #: The tag of the log opened last whose active segment was looked at.
         self._newest_tag = 0
         self.progress = ScrubProgress(0, 0, 0, "")
 

@@ -40,8 +40,8 @@ _VIRTUAL = ("proc", "sysfs", "cgroup", "cgroup2", "devtmpfs", "devpts", "securit
 
 
 class Standing(enum.Enum):
-    """What has become of a log dir. `PRESENT`: it is there, here or at another path. `GONE`: it was deleted, which is
-    certain. `UNKNOWN`: neither is certain."""
+    """The fate of a log dir. `PRESENT`: it is there, here or at another path. `GONE`: it was deleted, which is certain.
+    `UNKNOWN`: neither is certain."""
 
     PRESENT = "present"
     GONE = "gone"
@@ -149,7 +149,7 @@ def forget(directory: Path) -> None:
 
 
 def look(place: LogDirPlace, others: Iterable[Path] = ()) -> Found:
-    """What has become of the log dir. `others` are log dirs that it may be as well, by another path."""
+    """Finds out the fate of the log dir. `others` are log dirs that it may be as well, by another path."""
     found = _at_its_path(place)
     if found.standing is Standing.PRESENT:
         return found

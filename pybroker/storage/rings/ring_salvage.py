@@ -1,5 +1,5 @@
-"""Saves records when a ring and its log are not as their broker left them: a ring with a damaged header, or a file that
-a failing disk has given back shorter than it was written.
+"""Saves records when a ring and its log are not as their broker left them. The ring has a damaged header, or a failing
+disk has given back a file shorter than it was written.
 
 The bytes in a ring prove themselves. The byte at a position of a segment lies in its ring at that position modulo the
 ring's size, and rings are emptied before another log gets them. So a batch is the log's next one if it lies where the

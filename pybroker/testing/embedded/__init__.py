@@ -1,2 +1,2 @@
-"""What is behind `pybroker.testing.Broker`: a server process that forks brokers, and their faults. Import `Broker` from
+"""The inside of `pybroker.testing.Broker`: a server process that forks brokers, and their faults. Import `Broker` from
 `pybroker.testing`; nothing in here is a promise."""

@@ -33,7 +33,7 @@ _PROPERTIES = {
     "pybroker.io.backend": "epoll",
     "pybroker.append.engine": "paced",
     "pybroker.metrics.listener": "127.0.0.1:0",
-    # What the clock decides is decided soon after it was moved.
+    # Decisions of the clock follow soon after it was moved.
     "log.initial.task.delay.ms": "100",
     "log.retention.check.interval.ms": "500",
     "offsets.retention.check.interval.ms": "500",
@@ -179,7 +179,7 @@ class Broker:
         self.start()
 
     def close(self) -> None:
-        """Kill it if it runs, and remove its files. Whoever left its `with` block need not."""
+        """Kill it if it runs, and remove its files. A test that left its `with` block need not call it."""
         if self._pid is not None and self._launcher is not None and self._launcher.usable:
             self.kill()
         self._pid = None
@@ -225,7 +225,7 @@ class Broker:
         address = f"PLAINTEXT://127.0.0.1:{self._port}"
         return {
             "log.dirs": f"{self._dir}/data",
-            # Who comes by the network is told of the network alone.
+            # A client that comes by the network is told of the network alone.
             "listeners": f"{address},NETWORK://127.0.0.1:{self._proxied_port}",
             "advertised.listeners": f"{address},NETWORK://127.0.0.1:{self._network_port}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,NETWORK:PLAINTEXT",
@@ -259,7 +259,7 @@ class Broker:
         return self._answer()
 
     def _answer(self) -> tuple[Any, list[int]]:
-        """What the broker answers; BrokerFailed when that is an error, or it has ended, or stays silent."""
+        """The broker's answer; BrokerFailed when that is an error, or it has ended, or stays silent."""
         assert self._control is not None
         try:
             received = wire.receive(self._control)

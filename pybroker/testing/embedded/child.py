@@ -1,5 +1,5 @@
-"""A broker for tests, in a process of its own that a fork server has made: the daemon of `pybroker serve`, and a
-control socket through which the test makes things happen that do not happen otherwise.
+"""A broker for tests, in a process of its own that a fork server has made. It is the daemon of `pybroker serve`, with a
+control socket by which the test causes rare events.
 
 On the asyncio loop. The first message tells that it serves, `{"value": None}`, or why it cannot, `{"error": ...}`. Each
 command, `{"do": ..., ...}`, is answered with `{"value": ...}` or `{"error": ...}`.

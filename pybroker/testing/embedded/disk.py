@@ -1,9 +1,9 @@
-"""The disk of a test broker, which can fail and be slow: a thread of the test's process decides, for each write and
-sync of the broker, what becomes of it.
+"""The disk of a test broker, which can fail and be slow. A thread of the test's process decides the fate of each write
+and sync of the broker.
 
 The broker hands these calls over from the first fault on (`pybroker.testing.seccomp`), which no production code knows
-of. What it writes of its metadata is left alone. Can fail: `BrokerFailed` where the broker is stopped, or the
-kernel or a container forbids it.
+of. Its writes of metadata are left alone. Can fail: `BrokerFailed` where the broker is stopped, or the kernel or a
+container forbids it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Disk:
         self._delay_seconds = seconds
 
     def heal(self) -> None:
-        """As a disk should be. What the broker has given up it takes back at its next start."""
+        """As a disk should be. Log dirs that the broker has given up it takes back at its next start."""
         self._syncs_fail = False
         self._delay_seconds = 0.0
         self._healed.set()
@@ -91,7 +91,7 @@ class Disk:
         try:
             # Without POLLIN nobody is left who could call.
             while (events := dict(waiting.poll())).get(listener, 0) & select.POLLIN and end not in events:
-                # Who called may be killed meanwhile.
+                # The calling broker may be killed meanwhile.
                 with contextlib.suppress(FileNotFoundError):
                     self._decide_one(listener)
         finally:

@@ -139,14 +139,14 @@ class Network:
             with contextlib.suppress(ConnectionError):
                 while data := await reader.read(_CHUNK_BYTES):
                     await under_way.put((self._loop.time() + self._delay_seconds, data))
-            # What was sent before the end arrives before it.
+            # Bytes sent before the end arrive before it.
             await under_way.put((self._loop.time() + self._delay_seconds, b""))
             await arriving
         finally:
             arriving.cancel()
 
     async def _arrive(self, under_way: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:
-        # Whoever should get it is gone.
+        # The receiver is gone.
         with contextlib.suppress(ConnectionError):
             while True:
                 due, data = await under_way.get()

@@ -1,7 +1,7 @@
 """Where test brokers keep their files: a dir of one fork server on tmpfs, which is gone when that server is.
 
-The server holds a lock on its dir, and so does each of its brokers. Who finds such a dir unlocked removes it: its
-processes were killed together. Fails with OSError.
+The server holds a lock on its dir, and so does each of its brokers. A process that finds such a dir unlocked removes
+it: its processes were killed together. Fails with OSError.
 """
 
 from __future__ import annotations

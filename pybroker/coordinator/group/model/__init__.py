@@ -1,1 +1,1 @@
-"""What a group is: its members, generation, states and committed offsets. Pure."""
+"""A group's model: its members, generation, states and committed offsets. Pure."""

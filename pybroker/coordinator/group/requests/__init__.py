@@ -1,1 +1,1 @@
-"""What requests do to groups: one file per request, `rebalance` and `removal` for what several share. Pure."""
+"""The effects of requests on groups: one file per request, `rebalance` and `removal` for what several share. Pure."""

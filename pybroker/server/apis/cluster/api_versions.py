@@ -20,7 +20,7 @@ _ANY_NODE = -1
 _OLDEST = 0
 #: Before this version a feature with a lowest level of 0 cannot be told to clients.
 _ZERO_LEVEL_VERSION = 4
-#: Of an API that a controller does not know.
+#: The range of an API that a controller does not know.
 _NO_VERSIONS = (0, -1)
 
 VersionRange = tuple[int, int, int]
@@ -67,7 +67,7 @@ def _finalized(image: Any) -> dict[str, int]:
 def _ranges(
     served: tuple[VersionRange, ...], forwarded: frozenset[int], taken: tuple[VersionRange, ...] | None
 ) -> list[m.ApiVersionsResponse.ApiVersion]:
-    """What is served here; of APIs that are forwarded, as in Kafka, only what the active controller takes as well."""
+    """The versions served here; of forwarded APIs, as in Kafka, only those that the active controller takes as well."""
     limits = {key: (low, high) for key, low, high in taken or ()}
     told = []
     for key, low, high in served:

@@ -142,7 +142,7 @@ async def _response(
 
 
 def _code(refused: Refused, index: int, error: ErrorCode) -> ErrorCode:
-    """What became of a partition. With an error nothing of the request is committed, not even what would have been
+    """The outcome for a partition. With an error nothing of the request is committed, not even what would have been
     refused later on."""
     code = refused.get(index)
     if code is None or (error is not ErrorCode.NONE and code is ErrorCode.OFFSET_METADATA_TOO_LARGE):

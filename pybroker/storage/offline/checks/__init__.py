@@ -1,1 +1,1 @@
-"""What does not add up in the files of a stopped broker. Reads only, but for accepting a loss."""
+"""Checks of the files of a stopped broker for contradictions. Reads only, but for accepting a loss."""

@@ -95,7 +95,7 @@ def _tell_missing(segment: Segment, severity: str, report: Report) -> None:
 
 
 def _entries(path: Path | None, entry_bytes: int, is_last: bool, tells_zeros: bool, report: Report) -> bytes:
-    """The entries in use of an index. What is odd about the rest is told; the last segment's zeros if `tells_zeros`."""
+    """The entries in use of an index. Oddities of the rest are told; the last segment's zeros if `tells_zeros`."""
     if path is None:
         return b""
     data = b""

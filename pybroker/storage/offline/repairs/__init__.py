@@ -1,1 +1,1 @@
-"""What can be saved of damaged files: a new directory with all that is intact in an old one."""
+"""Saves damaged files: a new directory with everything that is intact in an old one."""
