@@ -24,30 +24,34 @@ _MEASURED = "the figures were taken beside that version"
 _RECORDED = "the data that the test holds us against came from that version"
 _SINCE = "the version that brought or ended something"
 _CONTROLLERS = "the other version of controllers that clusters are tested with"
-_FORMATTED = "the oldest version whose formatted log dirs are opened"
+_FORMATTED = "a version whose log dirs are opened"
 #: Text to the versions that it names beside the reference, and why.
 OLD: dict[str, tuple[set[str], str]] = {
-    "docs/cluster.md": ({"3.9"}, _CONTROLLERS),
-    "docs/quorum.md": ({"3.9"}, _CONTROLLERS),
-    "README.md": ({"4.3.0"}, _MEASURED),
+    "csrc/log/walk/walk.c": ({"3.8"}, _FORMATTED),
+    "csrc/tests/log/walk/test_walk.c": ({"3.8"}, _FORMATTED),
     "docs/append-engines.md": ({"4.3.0"}, _MEASURED),
+    "docs/cluster.md": ({"3.9"}, _CONTROLLERS),
     "docs/log-files.md": ({"0.11"}, _SINCE),
+    "docs/quorum.md": ({"3.9"}, _CONTROLLERS),
+    "docs/speed.md": ({"4.3.0"}, _MEASURED),
+    "docs/upgrade.md": ({"3.3", "3.6", "3.9"}, _FORMATTED),
+    "pybroker/cli/perf/perf_leavings.py": ({"2.0"}, _SINCE),
     "pybroker/cluster/log_dir_checks.py": ({"0.11"}, _SINCE),
+    "pybroker/cluster/metadata_checks.py": ({"3.9"}, _SINCE),
     "pybroker/cluster/settings.py": ({"3.9"}, _CONTROLLERS),
     "pybroker/config/kept.py": ({"3.0"}, _SINCE),
     "pybroker/config/keys/retired.py": ({"0.8", "4.1"}, _SINCE),
-    "pybroker/doctor/log_dirs.py": ({"3.9"}, _SINCE),
-    "pybroker/metadata/bootstrap.py": ({"3.3", "4.3"}, _FORMATTED),
-    "pybroker/storage/files/meta_properties.py": ({"3.9"}, _SINCE),
-    "tests/unit/config/data/README.md": ({"0.8.2", "4.3.0"}, _RECORDED),
-    "tests/unit/config/test_kafka_behaviour.py": ({"4.3.0"}, _RECORDED),
+    "pybroker/metadata/bootstrap.py": ({"3.3", "3.7", "3.9", "4.3"}, _FORMATTED),
+    "pybroker/storage/files/meta_properties.py": ({"3.3", "3.6", "3.7"}, _SINCE),
+    "tests/unit/config/data/README.md": ({"0.8.2"}, _RECORDED),
     "tests/unit/config/test_kept.py": ({"3.0"}, _SINCE),
     "tests/unit/config/test_notices.py": ({"3.9"}, _SINCE),
     "tests/unit/controller/test_formatted_dirs.py": ({"4.3"}, _RECORDED),
     "tests/unit/metadata/conftest.py": ({"4.3.0"}, _RECORDED),
     "tests/unit/protocol/test_record_batch.py": ({"4.3.0"}, _RECORDED),
     "tests/unit/storage/offline/data/make_kafka_dir.py": ({"4.3.0"}, _RECORDED),
-    "tests/verify/kafka44/test_formatted_dirs.py": ({"3.9"}, _FORMATTED),
+    "tests/verify/kafka44/test_directory_ages.py": ({"3.3"}, _FORMATTED),
+    "tests/verify/kafka44/test_formatted_dirs.py": ({"3.3"}, _FORMATTED),
     "tests/verify/kafka44/test_metadata_levels.py": ({"3.9"}, _FORMATTED),
 }
 _UNTOLD = "the lowest level at which controllers tell the cluster's id"
@@ -56,11 +60,12 @@ _LEVELS = "levels of older clusters that the test makes"
 OLD_RELEASES: dict[str, tuple[set[str], str]] = {
     "docs/cluster.md": ({"3.9-IV0"}, _CONTROLLERS),
     "docs/quorum.md": ({"3.7-IV0", "3.9-IV0"}, _UNTOLD),
+    "docs/upgrade.md": ({"3.3-IV3"}, _SINCE),
     "pybroker/cluster/settings.py": ({"3.9-IV0"}, _CONTROLLERS),
     "pybroker/controller/alter_user_scram_credentials.py": ({"3.5-IV2"}, _SINCE),
     "pybroker/quorum/start.py": ({"3.7-IV0"}, _UNTOLD),
     "pybroker/replication/fetcher_manager.py": ({"4.1-IV1"}, _SINCE),
-    "tests/kafka/test_features.py": ({"4.2-IV1"}, _LEVELS),
+    "tests/kafka/test_features.py": ({"4.0-IV3", "4.2-IV1"}, _LEVELS),
     "tests/unit/quorum/test_start.py": ({"3.7-IV0"}, _UNTOLD),
     "tests/verify/kafka44/test_metadata_levels.py": (
         {"3.3-IV3", "3.6-IV2", "3.7-IV2", "3.9-IV0", "4.0-IV3", "4.3-IV0"},
