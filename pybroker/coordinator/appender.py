@@ -24,7 +24,7 @@ from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.turns import run_at_once, run_in_slices
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 #: The memory of a waiting record beside its bytes in the log, with the changes of its replay.
 RECORD_BYTES = 512
@@ -272,9 +272,9 @@ class PartitionAppender:
         """Log why a batch could not be appended; the code that clients are to see."""
         text = "%s-%d: %d records could not be appended: %s"
         if isinstance(failure, KafkaError):
-            _LOG.warning(text, self._topic, self._partition, batch.record_count, failure)
+            logger.warning(text, self._topic, self._partition, batch.record_count, failure)
             return client_error(failure.code)
-        _LOG.error(text, self._topic, self._partition, batch.record_count, failure, exc_info=failure)
+        logger.error(text, self._topic, self._partition, batch.record_count, failure, exc_info=failure)
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
     def _decide_steps(self, batch: PendingBatch, error: ErrorCode, base_offset: int) -> Generator[None, None, None]:
@@ -284,7 +284,7 @@ class PartitionAppender:
             yield from self._apply_steps(batch, error, base_offset)
         except Exception:  # noqa: BLE001 - a defect; those who wait must be told, and others served
             error = ErrorCode.UNKNOWN_SERVER_ERROR
-            _LOG.exception(
+            logger.exception(
                 "%s-%d: records at %d could not be applied; what is served may differ from the log until a restart",
                 self._topic,
                 self._partition,

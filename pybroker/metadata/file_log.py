@@ -23,7 +23,6 @@ from pybroker.metadata import records as batches
 from pybroker.metadata.errors import MetadataError, MetadataLogError
 from pybroker.metadata.image import MetadataImage
 from pybroker.metadata.log_files import (
-    INDEX_SUFFIXES,
     SegmentFile,
     SegmentReader,
     SnapshotId,
@@ -304,10 +303,9 @@ class FileMetadataLog:
     def _open_segment(self, base_offset: int) -> None:
         """Make the segment the one appended to. Files that Kafka derived from an earlier state of it must go."""
         path = segment_path(self.directory, base_offset)
-        for suffix in (*INDEX_SUFFIXES, ".txnindex"):
-            path.with_suffix(suffix).unlink(missing_ok=True)
+        path.with_suffix(".txnindex").unlink(missing_ok=True)
         descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT)
-        make_index_files(path)
+        make_index_files(path, emptied=True)
         fsync_directory(self.directory)
         self._close_segment()
         self._descriptor = descriptor

@@ -65,12 +65,15 @@ def segment_path(directory: Path, base_offset: int) -> Path:
     return directory / f"{base_offset:020d}.log"
 
 
-def make_index_files(segment: Path) -> None:
-    """Make the index files of a segment that are missing, empty. Nothing but Apache Kafka's tools looks for them, so a
-    disk that has no room for them is no failure."""
+def make_index_files(segment: Path, *, emptied: bool = False) -> None:
+    """Make the index files of a segment that are missing, empty; with `emptied` the others are emptied.
+
+    Nothing but Apache Kafka's tools looks for them, so a disk that has no room for them is no failure.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if emptied else 0)
     for suffix in INDEX_SUFFIXES:
         try:
-            os.close(open_regular(segment.with_suffix(suffix), os.O_WRONLY | os.O_CREAT))
+            os.close(open_regular(segment.with_suffix(suffix), flags))
         except OSError as error:
             logger.warning("%s; Apache Kafka's tools may not read %s", error, segment)
 

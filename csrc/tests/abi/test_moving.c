@@ -150,17 +150,19 @@ TEST(a_file_that_was_cut_is_told_once_and_never_sent)
     CHECK_INT(event.offset, PB_OFFLINE_READ);
     CHECK_INT(event.error, -ENODATA);
     CHECK(!take_event(&it, &event));
-    CHECK_INT(pb_partition_check_files(it.partition, &failure), -ESTALE);
-    CHECK(strstr(failure.text, "/t-0/00000000000000000000.log has 12000 bytes instead of ") != NULL);
-    /* What lies elsewhere is served. */
+    /* The look at the files seals the cut segment, and its missing end is damage from then on. */
+    CHECK_INT(pb_partition_check_files(it.partition, &failure), 0);
+    CHECK_INT(fetch(&client, 7, &length), PB_KAFKA_CORRUPT_MESSAGE);
+    CHECK_INT(length, 0);
+    /* Records elsewhere are served. */
     pb_fetch_response fetched;
     mini_client_send_fetch_of(&client, 12, "t", 0, 0, 1);
     mini_client_receive_fetch(&client, 12, &fetched);
     CHECK_INT(fetched.responses[0].partitions[0].error_code, 0);
     CHECK(fetched.responses[0].partitions[0].records.length > RECORD_BYTES);
-    CHECK_INT(pb_partition_upkeep(it.partition, 1, 0, &failure), -ESTALE);
-    CHECK_INT(produce(&client), PB_KAFKA_KAFKA_STORAGE_ERROR);
-    finish(&it, &client, 0);
+    CHECK_INT(pb_partition_upkeep(it.partition, 1, 0, &failure), 0);
+    CHECK_INT(produce(&client), 0);
+    finish(&it, &client, 1);
 }
 
 static const pb_io_ops *usual_ops;

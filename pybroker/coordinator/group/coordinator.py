@@ -37,7 +37,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.turns import SteadyDict, in_slices, run_in_slices
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 #: Expired timers handled, and groups looked at for expiry, before the loop goes round.
 _TIMERS_PER_TURN = 256
@@ -477,7 +477,7 @@ class GroupCoordinator:
         self._timer = None
         stood_still_ms = self._clock.look()
         if stood_still_ms:
-            _LOG.warning(
+            logger.warning(
                 "the control loop stood still for %d ms: sessions and rebalances of groups are extended by as much",
                 stood_still_ms,
             )
@@ -511,7 +511,7 @@ class GroupCoordinator:
         try:
             outcome = shard.on_timer(one.state, key, payload)
         except Exception:  # noqa: BLE001 - a defect in one group must not stop the clocks of all others
-            _LOG.exception("group %s: its timer %s could not be handled", key[1], key)
+            logger.exception("group %s: its timer %s could not be handled", key[1], key)
             return
         if outcome.records:
             one.appender.submit(outcome)
@@ -523,7 +523,7 @@ class GroupCoordinator:
             try:
                 await self.expire_offsets()
             except Exception:  # noqa: BLE001 - a defect in one group must not keep the offsets of all others for ever
-                _LOG.exception("offsets that are over could not all be removed; tried again in %g s", interval_s)
+                logger.exception("offsets that are over could not all be removed; tried again in %g s", interval_s)
 
     async def expire_offsets(self) -> None:
         """Look once at all groups for offsets and groups whose time is over."""
@@ -558,7 +558,7 @@ class GroupCoordinator:
                 unfinished[group_id] = committed
         failed = {error for error in await asyncio.gather(*waiting) if error is not ErrorCode.NONE}
         for error in failed:
-            _LOG.warning("%s-%d: offsets that are over stay for now: %s", OFFSETS_TOPIC, one.partition, error.name)
+            logger.warning("%s-%d: offsets that are over stay for now: %s", OFFSETS_TOPIC, one.partition, error.name)
         if unfinished and not waiting:
             await asyncio.sleep(_COMMITS_INTERVAL_S)
         return [name for name, part in unfinished.items() if part is None or part.result() is ErrorCode.NONE]

@@ -19,7 +19,7 @@ from pybroker.coordinator.partition_writer import PartitionWriter
 from pybroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from pybroker.turns import run_at_once, run_in_slices
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 #: Between attempts to load what could not be read.
 _LOAD_INTERVAL_S = 5.0
@@ -133,7 +133,7 @@ class Shard:
         except (KafkaError, ProtocolError) as error:
             code = error.code if isinstance(error, KafkaError) else None
             if self.status is not ShardStatus.FAILED:
-                _LOG.log(
+                logger.log(
                     logging.INFO if code is ErrorCode.NOT_LEADER_OR_FOLLOWER else logging.ERROR,
                     "%s-%d: its groups are not served, because it could not be loaded: %s",
                     OFFSETS_TOPIC,
@@ -144,14 +144,14 @@ class Shard:
             return code is not ErrorCode.KAFKA_STORAGE_ERROR
         except Exception:  # noqa: BLE001 - a defect; the partition must not seem to be loading for ever
             self.status = ShardStatus.FAILED
-            _LOG.exception(
+            logger.exception(
                 "%s-%d: its groups are not served, because it could not be loaded", OFFSETS_TOPIC, self.partition
             )
             return True
         self.status = ShardStatus.ACTIVE
         self.state.uncommitted.clear()
         # A new offsets topic has fifty empty partitions: no news.
-        _LOG.log(
+        logger.log(
             logging.INFO if summary.record_count > 0 else logging.DEBUG,
             "%s-%d: loaded %d groups from %d records (%d bytes) in %d ms",
             OFFSETS_TOPIC,
@@ -181,7 +181,7 @@ class Shard:
 
     def on_committed_replayed(self) -> None:
         self.status = ShardStatus.READABLE
-        _LOG.warning(
+        logger.warning(
             "%s-%d: the last of its log is not committed, for want of replicas in sync or by a slow one; until it is, "
             "committed offsets can be fetched, and nothing else is done for its groups",
             OFFSETS_TOPIC,

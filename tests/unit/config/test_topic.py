@@ -197,7 +197,7 @@ def test_our_own_key_is_described_like_kafkas() -> None:
     entry = describe_topic({"pybroker.durability": "acks"}, BrokerConfig.load(None), ["pybroker.durability"])[0]
     assert (entry.value, entry.source.name, entry.type_id) == ("acks", "TOPIC", 2)
     assert entry.documentation is not None
-    assert entry.documentation.startswith("What an acknowledgement promises")
+    assert entry.documentation.startswith("The promise of an acknowledgement")
 
 
 @pytest.mark.parametrize(
@@ -209,6 +209,6 @@ def test_threads_change_by_a_factor_of_two_at_most(count: str, is_accepted: bool
     if is_accepted:
         alter_broker({}, alteration, broker, per_broker=False)
         return
-    with pytest.raises(InvalidAlteration, match=r"current value 4\. Accepted: 2 to 8") as caught:
+    with pytest.raises(InvalidAlteration, match=r"from 4 to .* accepted: 2 to 8") as caught:
         alter_broker({}, alteration, broker, per_broker=False)
     assert caught.value.error_code == INVALID_REQUEST

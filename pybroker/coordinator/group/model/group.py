@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pybroker.coordinator.group.model.member import ClassicGroupMember, JoinReply
     from pybroker.coordinator.outcome import CoordinatorRecord, Outcome
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class ClassicGroup:
@@ -284,7 +284,7 @@ class ClassicGroup:
             try:
                 topics.update(consumer_protocol.subscribed_topics(member.metadata(self.protocol_name)))
             except ValueError as error:
-                _LOG.warning(
+                logger.warning(
                     "group %s: cannot read the subscription of member %s: %s; offsets of this group are "
                     "not deleted while it has members",
                     self.group_id,
@@ -325,7 +325,7 @@ class ClassicGroup:
             return True
         for member in self.members.values():
             if member.join_reply is not None:
-                _LOG.info(
+                logger.info(
                     "group %s: leader %s did not rejoin in time, %s leads now",
                     self.group_id,
                     self.leader_id,

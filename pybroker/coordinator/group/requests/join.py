@@ -30,7 +30,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.runtime import MAX_STRING_BYTES, cut_utf8
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _MEMBER_ID_REQUIRED_VERSION = 4
 _SKIP_ASSIGNMENT_VERSION = 9
@@ -275,7 +275,7 @@ def _revert_static_member(
 ) -> None:
     """The replacement could not be stored: the member before has the instance id again."""
     assert request.group_instance_id is not None
-    _LOG.warning(
+    logger.warning(
         "group %s: could not store static member %s, keeping %s", group.group_id, member.member_id, old.member_id
     )
     group.update_member(member, old.protocols, old.rebalance_timeout_ms, old.session_timeout_ms, None)
@@ -303,7 +303,7 @@ def _drop_unstored_group(state: ShardState, group: ClassicGroup) -> Callable[[Er
     def on_append(error: ErrorCode) -> Outcome:
         if error is ErrorCode.NONE or state.groups.get(group.group_id) is not group:
             return NOTHING
-        _LOG.warning("group %s: could not store the new group: %s", group.group_id, error.name)
+        logger.warning("group %s: could not store the new group: %s", group.group_id, error.name)
         state.drop_group(group.group_id)
         group.transition_to(GroupState.DEAD, state.clock.wall_ms())
         # Timers go by names: they must not reach a group that gets this name next.

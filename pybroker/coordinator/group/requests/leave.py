@@ -12,7 +12,7 @@ from pybroker.coordinator.outcome import NOTHING, Outcome
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def leave(
@@ -60,7 +60,7 @@ def _remove(state: ShardState, group: ClassicGroup, identity: m.LeaveGroupReques
         complete_sync(member, m.SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
     group.remove(member_id)
     state.timers.cancel((SESSION, group.group_id, member_id))
-    _LOG.info(
+    logger.info(
         "group %s: member %s left (client's reason: %s)", group.group_id, member_id, identity.reason or "none given"
     )
     return ErrorCode.NONE

@@ -20,7 +20,7 @@ from pybroker.observability.event_log import event
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def prepare_or_complete(state: ShardState, group: ClassicGroup, reason: str) -> Outcome:
@@ -43,7 +43,7 @@ def prepare(state: ShardState, group: ClassicGroup, reason: str) -> Outcome:
         remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
         state.timers.schedule((JOIN, group.group_id), state.clock.monotonic_ms() + delay_ms, (delay_ms, remaining_ms))
     state.transition(group, GroupState.PREPARING_REBALANCE)
-    _LOG.info(
+    logger.info(
         "group %s: rebalance after generation %d: %s",
         group.group_id,
         group.generation_id,
@@ -81,7 +81,7 @@ def complete_join(state: ShardState, group: ClassicGroup) -> Outcome:
         group.remove(member_id)
         state.timers.cancel((SESSION, group.group_id, member_id))
     if gone:
-        _LOG.info("group %s: members that did not rejoin in time: %s", group.group_id, ", ".join(gone))
+        logger.info("group %s: members that did not rejoin in time: %s", group.group_id, ", ".join(gone))
 
     if group.state is GroupState.DEAD:
         return NOTHING
@@ -92,9 +92,9 @@ def complete_join(state: ShardState, group: ClassicGroup) -> Outcome:
 
     group.init_next_generation(state.clock.wall_ms())
     if group.state is GroupState.EMPTY:
-        _LOG.info("group %s: generation %d is empty", group.group_id, group.generation_id)
+        logger.info("group %s: generation %d is empty", group.group_id, group.generation_id)
         return Outcome([records.group_metadata(group, {})], _log_failed_empty(group))
-    _LOG.info("group %s: generation %d has %d members", group.group_id, group.generation_id, len(group.members))
+    logger.info("group %s: generation %d has %d members", group.group_id, group.generation_id, len(group.members))
     _answer_joins(state, group)
     state.timers.schedule(
         (SYNC, group.group_id), state.clock.monotonic_ms() + group.rebalance_timeout_ms, group.generation_id
@@ -192,7 +192,7 @@ def expire_session(state: ShardState, group: ClassicGroup, member_id: str) -> Ou
     member = group.members.get(member_id)
     if member is None or member.has_satisfied_heartbeat:
         return NOTHING
-    _LOG.info("group %s: member %s sent no heartbeat for %d ms", group.group_id, member_id, member.session_timeout_ms)
+    logger.info("group %s: member %s sent no heartbeat for %d ms", group.group_id, member_id, member.session_timeout_ms)
     return remove_member(state, group, member, f"session of member {member_id} timed out")
 
 
@@ -236,7 +236,7 @@ def _log_failed_empty(group: ClassicGroup) -> Callable[[ErrorCode], Outcome]:
     def on_append(error: ErrorCode) -> Outcome:
         if error is not ErrorCode.NONE:
             # After a restart the previous generation would come back, and its members would time out: harmless.
-            _LOG.warning(
+            logger.warning(
                 "group %s: could not store that generation %d is empty: %s",
                 group.group_id,
                 group.generation_id,

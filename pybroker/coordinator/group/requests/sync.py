@@ -17,7 +17,7 @@ from pybroker.coordinator.outcome import NOTHING, Outcome
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ def sync(state: ShardState, request: Sync) -> Outcome:
     assignments = {member_id: request.assignments.get(member_id, b"") for member_id in group.members}
     missing = [member_id for member_id in group.members if member_id not in request.assignments]
     if missing:
-        _LOG.warning(
+        logger.warning(
             "group %s: the leader of generation %d assigned nothing to %s",
             group.group_id,
             group.generation_id,
