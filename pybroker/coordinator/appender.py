@@ -282,7 +282,7 @@ class PartitionAppender:
         self._queued.held_bytes -= batch.records_bytes + RECORD_BYTES * batch.record_count
         try:
             yield from self._apply_steps(batch, error, base_offset)
-        except Exception:  # noqa: BLE001 - a defect; those who wait must be told, and others served
+        except Exception:
             error = ErrorCode.UNKNOWN_SERVER_ERROR
             logger.exception(
                 "%s-%d: records at %d could not be applied; what is served may differ from the log until a restart",

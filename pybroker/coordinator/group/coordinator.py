@@ -510,7 +510,7 @@ class GroupCoordinator:
     def _expire(self, one: Shard, key: TimerKey, payload: Any) -> None:
         try:
             outcome = shard.on_timer(one.state, key, payload)
-        except Exception:  # noqa: BLE001 - a defect in one group must not stop the clocks of all others
+        except Exception:
             logger.exception("group %s: its timer %s could not be handled", key[1], key)
             return
         if outcome.records:
@@ -522,7 +522,7 @@ class GroupCoordinator:
             await asyncio.sleep(interval_s)
             try:
                 await self.expire_offsets()
-            except Exception:  # noqa: BLE001 - a defect in one group must not keep the offsets of all others for ever
+            except Exception:
                 logger.exception("offsets that are over could not all be removed; tried again in %g s", interval_s)
 
     async def expire_offsets(self) -> None:

@@ -142,7 +142,7 @@ class Shard:
                 )
             self.status = ShardStatus.FAILED
             return code is not ErrorCode.KAFKA_STORAGE_ERROR
-        except Exception:  # noqa: BLE001 - a defect; the partition must not seem to be loading for ever
+        except Exception:
             self.status = ShardStatus.FAILED
             logger.exception(
                 "%s-%d: its groups are not served, because it could not be loaded", OFFSETS_TOPIC, self.partition

@@ -51,7 +51,9 @@ def decode(key: bytes, value: bytes | None, producer_id: int = -1) -> Change | N
 @lru_cache(maxsize=64)
 def _name_unserved(what: str) -> None:
     # The cache is what makes it one line per kind.
-    logger.warning("%s holds records of group types that are not served (%s); they stay as they are", OFFSETS_TOPIC, what)
+    logger.warning(
+        "%s holds records of group types that are not served (%s); they stay as they are", OFFSETS_TOPIC, what
+    )
 
 
 def _entry(value: object) -> OffsetEntry:
