@@ -50,7 +50,7 @@ static void play_seeds(uint64_t seed, int count)
 /* One life in some three hundred ends so that it shows: where nobody writes any more, and the leader has no other
  * reason to say it again. If a change of the simulation makes other lives of these seeds, look for some with
  * PB_SIM_BUG=1. */
-static const uint64_t SEEDS_THAT_SHOW[] = {361, 743};
+static const uint64_t SEEDS_THAT_SHOW[] = {175, 527};
 
 static void play_with(int planted)
 {
