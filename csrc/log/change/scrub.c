@@ -392,9 +392,14 @@ static int find_short(scrub *s)
     int rc = pb_log_note_short_file(s->log, s->guard, s->segment);
     if (rc < 0)
         return pass_over(s, -ENODATA);
+    pb_damage last = {0};
     pb_log_lock(s->guard);
-    pb_damage last = s->segment->damages[s->segment->damage_count - 1];
+    bool known = s->segment->damage_count > 0;
+    if (known)
+        last = s->segment->damages[s->segment->damage_count - 1];
     pb_log_unlock(s->guard);
+    if (!known) /* the log was cut there meanwhile */
+        return pass_over(s, -ENODATA);
     const pb_scrub_result found = {
         .finding = PB_SCRUB_BATCHES,
         .known = rc == 1,

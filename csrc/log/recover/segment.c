@@ -147,6 +147,9 @@ int pb_recovery_store_indexes(const pb_recovery *r, pb_segment *segment)
 
 void pb_recovery_write_active(pb_segment *segment)
 {
+    /* Files that were written have the entry of the newest record: the next opening may trust them without a scan. */
+    if (pb_segment_seal_time_index(segment) != 0)
+        return;
     /* It may have been a sealed one until what followed was cut off: then a part is in the files. */
     for (int kind = PB_FILE_OFFSET_INDEX; kind <= PB_FILE_TIME_INDEX; kind++) {
         uint32_t entry_bytes;
