@@ -435,8 +435,11 @@ int32_t pb_partition_upkeep(pb_partition *partition, int64_t now_ms, int64_t pur
     /* Neither waits for the other to succeed: on a full disk the purge makes the room that upkeep needs. */
     int purged = pb_log_purge(partition->log, &guard, purge_before_ms, &purging);
     int result = pb_log_upkeep(partition->log, &guard, now_ms, &upkeep);
-    if (result == -ENODATA)
-        result = pb_partition_look_at_files(partition, &upkeep);
+    if (result == -ENODATA) { /* goes the way of a read that meets it, which ends in pb_partition_check_files */
+        pb_partition_report_read(partition, result);
+        result = 0;
+        upkeep = (pb_failure){0};
+    }
     pb_abi_tell(partition, &upkeep, result);
     return purged != 0 ? pb_abi_fail(failure, &purging, purged) : pb_abi_fail(failure, &upkeep, result);
 }

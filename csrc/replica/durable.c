@@ -369,17 +369,37 @@ int pb_partition_begin_segment(pb_partition *partition, pb_failure *failure)
     return result;
 }
 
+/* A log that waits for its repair, or has failed, begins no segment. */
+static bool takes_segments(pb_partition *partition)
+{
+    pthread_mutex_lock(&partition->lock);
+    bool takes = !pb_log_needs_repair(partition->log) && !pb_log_failed(partition->log);
+    pthread_mutex_unlock(&partition->lock);
+    return takes;
+}
+
 int pb_partition_look_at_files(pb_partition *partition, pb_failure *failure)
 {
     pb_log_guard guard = pb_partition_guard(partition);
+    *failure = (pb_failure){0};
     int result = pb_log_check_files(partition->log, &guard, failure);
-    if (result != -ENODATA)
+    if (result != -ENODATA || !takes_segments(partition))
         return result;
+    pb_failure found = *failure;
     result = pb_partition_begin_segment(partition, failure);
+    /* A start after a kill reads from the recovery point on, and would end the log at the hole. */
+    if (result == 0)
+        result = pb_partition_sync_written(partition, failure);
     if (result != 0)
         return result;
     *failure = (pb_failure){0};
-    return pb_log_check_files(partition->log, &guard, failure);
+    result = pb_log_check_files(partition->log, &guard, failure);
+    if (result == 0 && failure->text[0] == '\0') {
+        /* The bytes of a ring have made the file long enough again, with zeros in between. */
+        *failure = found;
+        failure->code = 0;
+    }
+    return result;
 }
 
 void pb_partition_configure_log(pb_partition *partition, const pb_log_config *config, const pb_partition_rules *rules)

@@ -375,8 +375,9 @@ int pb_partition_sync_written(pb_partition *partition, pb_failure *failure);
 int pb_partition_cut(pb_partition *partition, int64_t offset, pb_failure *failure);
 /* Begin another segment, if the active one is not empty. Blocking, off the reactors. */
 int pb_partition_begin_segment(pb_partition *partition, pb_failure *failure);
-/* pb_log_check_files. Where something else has cut the active segment's file, another segment is begun, so that the log
- * goes on and readers are told of what is missing. Blocking, off the reactors. */
+/* pb_log_check_files. Where something else has cut the active segment's file, another segment is begun, and all before
+ * it synced. So the log goes on, readers are told of what is missing, and `failure` has a text, with 0. -ENODATA: the
+ * log is in no state to begin a segment. Blocking, off the reactors. */
 int pb_partition_look_at_files(pb_partition *partition, pb_failure *failure);
 /* Bytes that a power cut may cost now, and for how long the oldest has been written. The lock is held. */
 void pb_partition_exposure(const pb_partition *partition, int64_t *bytes, int64_t *age_ns);

@@ -63,6 +63,8 @@ class LogRepair:
                 "answered CORRUPT_MESSAGE, all else is served; `pybroker log check` names it",
                 log,
             )
+            # Recovery would end the log at the hole. From now on it begins behind it.
+            await self._logs.write_checkpoints()
         elif failure is None:
             logger.debug("%s: a read failed (%s), though its files are in order", log, NativeError(error))
         elif is_write and outcome is Consequence.NOTHING:

@@ -494,4 +494,38 @@ TEST(a_ring_that_was_replaced_is_left_alone_and_a_new_one_is_made)
     run("cd %s && grep -q garbage *.ring && rm *.ring && rmdir ../$(basename $PWD)", it.rings);
 }
 
+/* A notice with these words has come. */
+static bool is_told(const served *it, const char *words)
+{
+    pb_event event;
+    bool told = false;
+    while (pb_broker_take_events(it->broker, &event, 1) == 1) {
+        char text[1024];
+        if (event.kind != PB_EVENT_NOTICE)
+            continue;
+        snprintf(text, sizeof text, "%.*s", (int)event.body_length, (const char *)event.body);
+        pb_notice_release(event.handle);
+        told = told || strstr(text, words) != NULL;
+    }
+    return told;
+}
+
+TEST(a_cut_that_a_ring_fills_up_with_zeros_is_told)
+{
+    served it;
+    serve_hot(&it, backends[0], PB_DURABILITY_NONE, RING_BYTES, 64 << 20);
+    load all = {.it = &it, .batches = 200, .bytes = MOST_BYTES};
+    run_load(&all);
+    CHECK_INT(hot_count(&it), 1);
+    pb_native_failure failure = {0};
+    CHECK_INT(pb_partition_check_files(it.partition, &failure), 0);
+    (void)is_told(&it, "");
+    char path[200];
+    snprintf(path, sizeof path, "%s/t-0/00000000000000000000.log", it.directory);
+    CHECK_INT(truncate(path, 1 << 20), 0);
+    CHECK_INT(pb_partition_check_files(it.partition, &failure), 0);
+    CHECK(is_told(&it, "something else has cut it"));
+    end_hot(&it);
+}
+
 CHECK_MAIN()

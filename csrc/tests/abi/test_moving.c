@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <pthread.h>
 
+#include "log/state.h"
 #include "server/broker.h"
 #include "tests/abi/serving.h"
 
@@ -161,7 +162,78 @@ TEST(a_file_that_was_cut_is_told_once_and_never_sent)
     CHECK_INT(fetched.responses[0].partitions[0].error_code, 0);
     CHECK(fetched.responses[0].partitions[0].records.length > RECORD_BYTES);
     CHECK_INT(pb_partition_upkeep(it.partition, 1, 0, &failure), 0);
+    CHECK(!take_event(&it, &event) || event.kind == PB_EVENT_NOTICE);
     CHECK_INT(produce(&client), 0);
+    finish(&it, &client, 1);
+}
+
+enum finder { FOUND_BY_UPKEEP, FOUND_BY_SCRUB, FINDERS };
+
+static void find_cut(served *it, enum finder by)
+{
+    pb_native_failure failure = {0};
+    pb_partition_scrub_pass pass = {.opened = 1};
+    if (by == FOUND_BY_UPKEEP) {
+        CHECK_INT(pb_partition_upkeep(it->partition, 1, 0, &failure), 0);
+        return;
+    }
+    CHECK_INT(pb_partition_scrub(it->partition, 1 << 20, &pass, &failure), 0);
+    CHECK(pass.done && pass.finding == PB_SCRUB_KIND_NOTHING);
+}
+
+/* Makes a log of eight batches whose active segment was opened with them and is cut since. */
+static void begin_cut(served *it, mini_client *client)
+{
+    pb_native_failure failure = {0};
+    begin(it, client);
+    for (int i = 0; i < 8; i++)
+        CHECK_INT(produce(client), 0);
+    CHECK_INT(pb_partition_resign(it->partition, 0), 0);
+    CHECK_INT(pb_partition_close(it->partition, 1, &failure), 0);
+    open_partition(it, 1);
+    CHECK_INT(produce(client), 0);
+    run("truncate -s 12000 %s/t-0/00000000000000000000.log", it->directory);
+}
+
+TEST(a_cut_of_the_active_segment_goes_one_way_whoever_finds_it)
+{
+    for (enum finder by = 0; by < FINDERS; by++) {
+        served it;
+        mini_client client;
+        begin_cut(&it, &client);
+        find_cut(&it, by);
+        find_cut(&it, by);
+        pb_event event = next_offline(&it);
+        CHECK_INT(event.offset, PB_OFFLINE_READ);
+        CHECK_INT(event.error, -ENODATA);
+        CHECK(!take_event(&it, &event));
+        pb_native_failure failure = {0};
+        CHECK_INT(pb_partition_check_files(it.partition, &failure), 0);
+        /* A kill from now on leaves the log as it is: recovery begins in the new segment. */
+        pb_partition_state state;
+        pb_partitions_state(&it.partition, 1, &state);
+        CHECK_INT(state.recovery_point, 9);
+        CHECK_INT(produce(&client), 0);
+        finish(&it, &client, 1);
+    }
+}
+
+TEST(a_cut_log_that_cannot_begin_a_segment_says_so)
+{
+    served it;
+    mini_client client;
+    begin_cut(&it, &client);
+    pthread_mutex_lock(&it.partition->lock);
+    it.partition->log->broken = true;
+    pthread_mutex_unlock(&it.partition->lock);
+    pb_native_failure failure = {0};
+    for (int i = 0; i < 2; i++)
+        CHECK_INT(pb_partition_check_files(it.partition, &failure), -ENODATA);
+    CHECK(strstr(failure.text, "/t-0/00000000000000000000.log has 12000 bytes instead of ") != NULL);
+    pthread_mutex_lock(&it.partition->lock);
+    it.partition->log->broken = false;
+    pthread_mutex_unlock(&it.partition->lock);
+    CHECK_INT(pb_partition_check_files(it.partition, &failure), 0);
     finish(&it, &client, 1);
 }
 

@@ -247,4 +247,29 @@ TEST(a_leader_writes_into_the_segment_that_waited_for_that_batch)
     fixture_free(&f);
 }
 
+/* Recovery writes the active segment's indexes at once; after the next kill they may be those of a sealed segment. */
+TEST(indexes_written_at_an_open_have_the_newest_timestamp)
+{
+    fixture f;
+    fixture_start(&f);
+    for (int i = 0; i < 3; i++)
+        (void)log_append(&f, (batch_spec){.record_count = 1, .value_length = 4000, .timestamp = 1000 + i});
+    (void)log_append(&f, (batch_spec){.record_count = 1, .timestamp = 900000});
+    fixture_close(&f, false);
+    fixture_open(&f);
+    pb_failure failure;
+    CHECK_INT(pb_log_roll(f.log, &f.guard, &failure), 0);
+    CHECK_INT(log_append(&f, (batch_spec){.record_count = 1, .timestamp = 5000}), 4);
+    fixture_close(&f, false);
+    f.options.recovery_point = 4;
+    fixture_open(&f);
+    CHECK_INT(f.log->segment_count, 2);
+    CHECK_INT(f.recovery.rebuilt_index_count, 1);
+    CHECK_INT(f.log->segments[0]->largest_timestamp_ms, 900000);
+    pb_log_position found = {.offset = -1};
+    CHECK_INT(pb_log_offset_for_timestamp(f.log, &f.guard, 800000, 5, &found), 0);
+    CHECK_INT(found.offset, 3);
+    fixture_free(&f);
+}
+
 CHECK_MAIN()
