@@ -164,8 +164,8 @@ lint: venv ## ruff, mypy, import contracts, sentences, clang-format, clang-tidy
 	@$(MAKE) --no-print-directory -k -j$(JOBS) lint-python lint-c
 
 lint-python: venv
-	$(BIN)/ruff check $(PYTHON_PATHS) scripts/prose
-	$(BIN)/ruff format --check $(PYTHON_PATHS) scripts/prose
+	$(BIN)/ruff check $(PYTHON_PATHS) scripts/prose scripts/draw
+	$(BIN)/ruff format --check $(PYTHON_PATHS) scripts/prose scripts/draw
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/prose
