@@ -357,7 +357,8 @@ async def send_in_slices(native: NativeBroker, handle: int, version: int, respon
 
 async def drop_message(message: Any) -> None:
     """Free a message that nobody needs any more. Parts that handlers may have kept, the structs and the arrays of plain
-    values in them, stay as they are."""
+    values in them, stay as they are. Arrays of structs and of strings are emptied: a message has its own, which no
+    cache, no image and no other message has."""
     if not isinstance(message, Struct):
         return
     for name in message.__slots__:

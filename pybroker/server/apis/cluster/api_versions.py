@@ -42,7 +42,7 @@ async def handle(
         if request.cluster_id is not None and wanted != (image.cluster_id, broker.config.node_id):
             return m.ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     return m.ApiVersionsResponse(
-        api_keys=_ranges(broker.served, broker.forwarded, broker.controller.forwarding_ranges),
+        api_keys=list(_ranges(broker.served, broker.forwarded, broker.controller.forwarding_ranges)),
         supported_features=[
             m.ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
             for name, (low, high) in features.SUPPORTED.items()
@@ -66,8 +66,9 @@ def _finalized(image: Any) -> dict[str, int]:
 @lru_cache(maxsize=4)
 def _ranges(
     served: tuple[VersionRange, ...], forwarded: frozenset[int], taken: tuple[VersionRange, ...] | None
-) -> list[m.ApiVersionsResponse.ApiVersion]:
-    """The versions served here; of forwarded APIs, as in Kafka, only those that the active controller takes as well."""
+) -> tuple[m.ApiVersionsResponse.ApiVersion, ...]:
+    """The versions served here; of forwarded APIs, as in Kafka, only those that the active controller takes as well.
+    Kept for all answers, so no answer gets the object itself: an answer's lists are emptied once it is sent."""
     limits = {key: (low, high) for key, low, high in taken or ()}
     told = []
     for key, low, high in served:
@@ -76,7 +77,7 @@ def _ranges(
             low, high = max(low, lowest), min(high, highest)
         if low <= high:
             told.append(m.ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high))
-    return told
+    return tuple(told)
 
 
 def unsupported_version_body(api: Api[Any, Any]) -> bytes:
