@@ -22,7 +22,8 @@ from pybroker.profiles.facts.mounts import Mount, mount_of, read_mounts
 from pybroker.profiles.facts.tree import Tree
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files.atomic import write_durably
-from pybroker.storage.files.meta_properties import MetaProperties
+from pybroker.storage.files.meta_properties import DIRECTORY_ID, MetaProperties
+from pybroker.storage.files.meta_properties import FILE_NAME as META_PROPERTIES
 from pybroker.storage.files.regular_file import read_text
 from pybroker.storage.rings.session_note import RingSession
 from pybroker.values import Value
@@ -188,6 +189,12 @@ def _in_its_place(place: LogDirPlace, identity: tuple[int, int, int]) -> Found:
         return _unknown(place, str(error))
     if properties is None and not is_empty:
         return _unknown(place, f"{path} has files and no meta.properties that says whose they are")
+    if properties is not None and not properties.has_directory_id:
+        return _unknown(place, f"{path}/{META_PROPERTIES} has no {DIRECTORY_ID}, so it may be that log dir or another")
+    if _names_session(place, path):
+        return _unknown(
+            place, f"{path}/{META_PROPERTIES} has another {DIRECTORY_ID}, but the log dir names these rings"
+        )
     if identity == (*place.chain[0], place.file_system_id):
         return Found(Standing.GONE, place.path)  # emptied, and perhaps used again
     if len(place.chain) == 1 or any(str(path) == mount.mount_point for mount in _mounts()):
@@ -211,11 +218,16 @@ def _identity(path: Path) -> tuple[int, int, int]:
 
 
 def _is_it(place: LogDirPlace, path: Path) -> bool:
-    """Whether the log dir, or a copy of it, is at `path`. Without an id the session of its rings tells."""
+    """Whether the log dir, or a copy of it, is at `path`. Without an id the session of its rings tells. That is weaker,
+    since all log dirs of a broker have the same session."""
     with contextlib.suppress(StorageError, OSError):
         properties = MetaProperties.read(path)
-        if properties is not None:
+        if properties is not None and properties.has_directory_id:
             return properties.directory_id == place.directory_id
+    return _names_session(place, path)
+
+
+def _names_session(place: LogDirPlace, path: Path) -> bool:
     with contextlib.suppress(StorageError, OSError):
         session = RingSession.read(path)
         return session is not None and session.session_id == place.session_id

@@ -19,6 +19,7 @@ from pybroker.cli.main import main
 from pybroker.doctor.finding import Severity
 from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.storage.rings import ring_lock, ring_places
+from pybroker.storage.rings.session_note import FILE_NAME as SESSION_FILE
 from pybroker.storage.rings.tail_rings import RingSession, ring_directory
 from tests.harness.process import free_port
 
@@ -126,6 +127,19 @@ def test_rings_of_a_log_dir_that_may_only_be_away_are_listed_and_kept(
     assert found.severity is Severity.WARNING
     assert f"it is not certain that their log dir {log_dir} still exists" in found.why
     assert "rm " not in found.remedy
+    assert fix(settings) == {}
+    assert names(directory) == {"theirs.ring", "empty.ring"}
+
+
+@pytest.mark.parametrize(("new_id", "names_rings"), [(bytes(16), True), (bytes(16), False), (b"n" * 16, True)])
+def test_rings_of_a_log_dir_whose_id_changed_are_kept(
+    settings: list[str], shm: Path, tmp_path: Path, new_id: bytes, names_rings: bool
+) -> None:
+    log_dir = tmp_path / "theirs"
+    directory = killed(shm, (log_dir, THEIRS))
+    MetaProperties(1, "cluster", new_id).write(log_dir)
+    if not names_rings:
+        (log_dir / SESSION_FILE).unlink()
     assert fix(settings) == {}
     assert names(directory) == {"theirs.ring", "empty.ring"}
 

@@ -47,6 +47,31 @@ def test_a_log_dir_that_is_there(log_dir: Path) -> None:
     assert standing(place) is Standing.PRESENT
 
 
+def test_one_that_lost_its_id(log_dir: Path) -> None:
+    """A backup that was restored, or Kafka 3.6, leaves a meta.properties without one."""
+    place = place_of(log_dir)
+    _formatted(log_dir, bytes(16))
+    found = ring_places.look(place)
+    assert found.standing is Standing.UNKNOWN
+    assert "has no directory.id" in found.why
+    RingSession(log_dir, SESSION, b"b" * 16).write(log_dir)
+    assert ring_places.look(place) == Found(Standing.PRESENT, log_dir)
+    moved = log_dir.rename(log_dir.with_name("elsewhere"))
+    assert ring_places.look(place) == Found(Standing.PRESENT, moved)
+
+
+def test_one_that_got_another_id_and_still_names_its_rings(log_dir: Path) -> None:
+    """A meta.properties that was lost and made anew is no sign that the records were deleted."""
+    place = place_of(log_dir)
+    _formatted(log_dir, b"n" * 16)
+    RingSession(log_dir, SESSION, b"b" * 16).write(log_dir)
+    found = ring_places.look(place)
+    assert found.standing is Standing.UNKNOWN
+    assert "has another directory.id" in found.why
+    RingSession(log_dir, b"t" * 16, b"b" * 16).write(log_dir)
+    assert standing(place) is Standing.GONE, "it is a log dir of another session"
+
+
 @pytest.mark.parametrize("levels", [1, 2, 3])
 def test_one_that_was_deleted_with_what_was_above_it(log_dir: Path, levels: int) -> None:
     place = place_of(log_dir)
