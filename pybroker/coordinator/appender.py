@@ -238,9 +238,15 @@ class PartitionAppender:
     def _tell_late(self, until_s: float) -> None:
         for batch in self._undecided():
             batch.answer(_TOO_LATE, until_s)
-            if batch.waiters and self._timer is None:
-                self._timer = self._loop.call_at(batch.waiters[0][0], self._on_timer)
+        self._set_timer()
         self._give_up()
+
+    def _set_timer(self) -> None:
+        """For the next who will have waited too long. One who came since the timer ended has set it for later."""
+        if self._timer is not None:
+            self._timer.cancel()
+        next_s = min((batch.waiters[0][0] for batch in self._undecided() if batch.waiters), default=None)
+        self._timer = None if next_s is None else self._loop.call_at(next_s, self._on_timer)
 
     def _give_up(self) -> None:
         """An append under way may take for ever, as below min.insync.replicas. Clients try again and again, and what

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from broker_double import SystemClock, settle
 from memory_writer import MemoryWriter
 from virtual_time import run
 
-from pybroker.coordinator.appender import PartitionAppender
+from pybroker.coordinator.appender import AfterReceived, PartitionAppender, at_once
 from pybroker.coordinator.outcome import NOTHING, CoordinatorRecord, Outcome
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode, KafkaError
@@ -20,7 +21,7 @@ from pybroker.protocol.errors import ErrorCode, KafkaError
 class Setup:
     """An appender whose replayed changes are kept as (change, offset)."""
 
-    def __init__(self, *, timeout_ms: int = 5_000) -> None:
+    def __init__(self, *, timeout_ms: int = 5_000, after_received: AfterReceived = at_once) -> None:
         self.writer = MemoryWriter()
         self.writer.max_message_bytes = 1_000
         self.replayed: list[tuple[Any, int]] = []
@@ -32,6 +33,7 @@ class Setup:
             SystemClock(),
             lambda change, offset: self.replayed.append((change, offset)),
             timeout_ms=timeout_ms,
+            after_received=after_received,
         )
 
     def submit(self, *changes: Any, value: bytes | None = b"v") -> asyncio.Future[ErrorCode]:
@@ -165,6 +167,41 @@ def test_how_long_clients_wait_counts_from_when_they_ask() -> None:
         made.writer.release()
         assert await asyncio.gather(*last) == [ErrorCode.NONE] * 2
         assert [change for change, _ in made.replayed] == ["quick"] * 3 + ["late", "last", "with it"]
+        await made.appender.closed()
+
+    run(test())
+
+
+def test_one_who_asks_while_deadlines_are_judged_keeps_nobody_waiting_longer() -> None:
+    """The judge waits for what the data plane has by now."""
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        judges: list[Callable[[], None]] = []
+        made = Setup(timeout_ms=1_000, after_received=judges.append)
+        made.writer.hold()
+        told_s: dict[str, float] = {}
+
+        def ask(name: str) -> None:
+            made.submit(name, value=b"x" * 900).add_done_callback(lambda _: told_s.update({name: loop.time()}))
+
+        async def sleep_until(time_s: float) -> None:
+            await asyncio.sleep(time_s - loop.time())
+
+        ask("first")
+        await sleep_until(0.4)
+        ask("second")
+        await sleep_until(1.1)
+        ask("between")
+        assert len(judges) == 1, "and it has not judged yet"
+        judges.pop()()
+        for time_s in (1.3, 1.5, 1.9, 2.2):
+            await sleep_until(time_s)
+            while judges:
+                judges.pop()()
+        await settle()
+        assert told_s == pytest.approx({"first": 1.1, "second": 1.5, "between": 2.2})
+        made.writer.release()
         await made.appender.closed()
 
     run(test())
