@@ -250,12 +250,14 @@ class LogEnds:
 
     def speaks_of_gone(self, key: TopicPartition) -> bool:
         """Whether the files speak of a log that lies here no more."""
-        is_saved = self._saved is not None and key in self._saved.ends
+        saved = self._saved  # read once: another thread may remove the file
+        is_saved = saved is not None and key in saved.ends
         return key not in self._ends and (is_saved or key in self._noted)
 
     def last_saved(self, key: TopicPartition) -> RecordedEnds | None:
         """The file's record of a log."""
-        return None if self._saved is None else self._saved.ends.get(key)
+        saved = self._saved  # as above
+        return None if saved is None else saved.ends.get(key)
 
     def save(
         self,
@@ -290,10 +292,12 @@ class LogEnds:
         (self._log_dir / WRITTEN_NAME).unlink(missing_ok=True)
 
     def lower(self, changed: Mapping[TopicPartition, RecordedEnds]) -> None:
-        """Let the file say less of some logs, and of the others what it does. Blocks. OSError."""
+        """Let the file say less of some logs, and of the others what it does. A file that another thread has removed
+        says nothing, which is less. Blocks. OSError."""
         with self._writing:
             saved = self._saved
-            assert saved is not None
+            if saved is None:
+                return
             self._write({**saved.ends, **changed}, saved.checkpoint_crcs[1], saved.broker_epoch)
 
     def remove(self) -> None:
