@@ -19,7 +19,7 @@ from pybroker.metadata.errors import MetadataLogError
 from pybroker.metadata.image import MetadataImage
 from pybroker.protocol import messages as m
 from pybroker.protocol.envelope import Origin
-from pybroker.protocol.errors import ErrorCode, code_name
+from pybroker.protocol.errors import ErrorCode, VersionNotTaken, code_name
 from pybroker.server.served_controller import ServedController
 from pybroker.turns import in_slices
 
@@ -98,6 +98,9 @@ class AutoTopicCreation:
             response = await self._controller.perform(request, version, origin)
             async for result in in_slices(response.topics):
                 self._note(result)
+        except VersionNotTaken as error:
+            # An older controller has become active meanwhile. It takes the next attempt.
+            self._note_all(names, str(error))
         except MetadataLogError as error:
             # The broker is about to stop, and has said why.
             logger.warning("%d topics that a client asked for are not created: %s", len(names), error)
@@ -112,14 +115,25 @@ class AutoTopicCreation:
             self._failures.pop(result.name, None)
             return
         why = f"{code_name(result.error_code)} {result.error_message or ''}".rstrip()
-        is_known = self._failures.pop(result.name, None) == why
-        self._failures[result.name] = why
-        if len(self._failures) > _FAILURES_MAX:
-            del self._failures[next(iter(self._failures))]
-        if not is_known:
+        if self._remember(result.name, why):
             # Without an internal topic groups are not served; any client may ask for what cannot be.
             level = logging.ERROR if result.name in INTERNAL_TOPICS else logging.WARNING
             logger.log(level, "topic %s, which a client asked for, cannot be created: %s", result.name, why)
+
+    def _note_all(self, names: list[str], why: str) -> None:
+        """Remember and log a failure of a request as a whole, whose topics may be many."""
+        # More would only be forgotten again.
+        new = [name for name in names[-_FAILURES_MAX:] if self._remember(name, why)]
+        if new:
+            logger.warning("%d topics that a client asked for are not created: %s", len(names), why)
+
+    def _remember(self, name: str, why: str) -> bool:
+        """Whether that is news."""
+        is_known = self._failures.pop(name, None) == why
+        self._failures[name] = why
+        if len(self._failures) > _FAILURES_MAX:
+            del self._failures[next(iter(self._failures))]
+        return not is_known
 
     async def close(self) -> None:
         """Create nothing more. Requests that the controller has already are not taken back."""

@@ -13,7 +13,7 @@ from pybroker.metadata.delta import empty_image
 from pybroker.metadata.errors import MetadataLogError
 from pybroker.protocol import messages as m
 from pybroker.protocol.envelope import Origin
-from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.errors import ErrorCode, VersionNotTaken
 from pybroker.server.auto_topic_creation import MOST_TOPICS, AutoTopicCreation
 
 ASKER = Origin("User:ANONYMOUS", "10.0.0.1", "asker")
@@ -148,6 +148,29 @@ def test_a_metadata_log_that_fails_ends_nothing_else(caplog: pytest.LogCaptureFi
 
     asyncio.run(run())
     assert ["no disk" in each.getMessage() for each in caplog.records] == [True]
+
+
+def test_a_controller_that_takes_no_such_version_is_no_defect(caplog: pytest.LogCaptureFixture) -> None:
+    """An older one became active after the version was chosen."""
+
+    async def run() -> None:
+        controller = Controller(VersionNotTaken("the active controller does not take CreateTopics version 7"))
+        controller.may_answer.set()
+        creation = creation_of(controller)
+        for _ in range(2):
+            creation.begin(["a", "__consumer_offsets"], ASKER)
+            await creation.finished()
+            assert creation.failure("__consumer_offsets") == str(controller.outcome)
+            assert "a" not in creation
+        controller.outcome = ErrorCode.NONE
+        creation.begin(["a", "__consumer_offsets"], ASKER)
+        await creation.finished()
+        assert creation.failure("__consumer_offsets") is None
+
+    asyncio.run(run())
+    (record,) = caplog.records
+    assert (record.levelno, record.exc_info) == (logging.WARNING, None)
+    assert record.getMessage().endswith("CreateTopics version 7")
 
 
 def test_a_defect_is_logged_and_leaves_nothing_under_way(caplog: pytest.LogCaptureFixture) -> None:
