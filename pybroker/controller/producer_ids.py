@@ -44,6 +44,7 @@ class ProducerIdManager:
         #: The one that ids are taken from, and the one behind it.
         self._blocks: list[_Block] = []
         self._asking: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     def take(self) -> int | None:
         """An id no producer has had. None when there is none yet: the controller has been asked for a block."""
@@ -71,7 +72,7 @@ class ProducerIdManager:
             await asyncio.wait([self._asking])
 
     def _ask(self) -> None:
-        if self._asking is None:
+        if self._asking is None and not self._is_closed:
             self._asking = asyncio.get_running_loop().create_task(self._fetch_block(), name="producer ids")
 
     async def _fetch_block(self) -> None:
@@ -94,7 +95,8 @@ class ProducerIdManager:
             self._asking = None
 
     async def close(self) -> None:
-        """Ask for no more."""
+        """Ask for no more. Producers are given what is left of the blocks."""
+        self._is_closed = True
         if self._asking is not None:
             self._asking.cancel()
             await self.settled()

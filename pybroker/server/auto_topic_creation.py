@@ -48,6 +48,7 @@ class AutoTopicCreation:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: dict[str, str] = {}
         self._is_full = False
+        self._is_closed = False
 
     def __contains__(self, name: str) -> bool:
         """Whether the creation of this topic is under way."""
@@ -66,7 +67,10 @@ class AutoTopicCreation:
         """Start to create those of `names` that are not under way, in the name of `origin`: its quota bounds them.
 
         Nothing is started when too many are under way, or are asked for at once; the client's next request tries again.
+        Nothing is started after `close` either: requests are served until the broker has told the controller.
         """
+        if self._is_closed:
+            return
         new = [name for name in names if name not in self._under_way]
         if not new:
             return
@@ -137,6 +141,7 @@ class AutoTopicCreation:
 
     async def close(self) -> None:
         """Create nothing more. Requests that the controller has already are not taken back."""
+        self._is_closed = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -23,6 +23,7 @@ class DirectoryAssignments:
         self._controller = controller
         self._due: dict[tuple[bytes, int], bytes] = {}
         self._telling: asyncio.Task[None] | None = None
+        self._is_stopped = False
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """See `MetadataPublisher`."""
@@ -30,7 +31,7 @@ class DirectoryAssignments:
         for topic in delta.topics_changed.values():
             if topic is not None:
                 self._look_at(topic)
-        if self._due and self._telling is None:
+        if self._due and self._telling is None and not self._is_stopped:
             self._telling = asyncio.get_running_loop().create_task(self._tell(), name="directory assignments")
 
     def _look_at(self, topic: TopicImage) -> None:
@@ -51,6 +52,7 @@ class DirectoryAssignments:
 
     async def stop(self) -> None:
         """Tell no more."""
+        self._is_stopped = True
         if self._telling is not None:
             self._telling.cancel()
             await asyncio.wait([self._telling])

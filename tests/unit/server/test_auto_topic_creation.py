@@ -198,6 +198,26 @@ def test_the_end_takes_what_is_under_way_along() -> None:
     asyncio.run(run())
 
 
+def test_nothing_begins_after_the_end() -> None:
+    """Requests are served for a while longer, and the controller may be gone by then."""
+
+    async def run() -> None:
+        controller = Controller()
+        creation = creation_of(controller)
+        creation.begin(["a"], ASKER)
+        await turns()
+        closing = asyncio.create_task(creation.close())
+        await asyncio.sleep(0)
+        creation.begin(["b"], ASKER)
+        await closing
+        creation.begin(["c"], ASKER)
+        await turns()
+        assert [names for names, _ in controller.asked] == [["a"]]
+        assert not any(name in creation for name in "abc")
+
+    asyncio.run(run())
+
+
 def test_the_reasons_of_failures_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pybroker.server.auto_topic_creation._FAILURES_MAX", 2)
 
