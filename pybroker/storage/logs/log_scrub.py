@@ -57,8 +57,9 @@ class LogScrub:
         self._manager = manager
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        #: The tag of the log opened last whose active segment was looked at.
-        self._newest_tag = 0
+        #: The tags of the open logs whose active segments were looked at. Tags are given before a log is opened, and a
+        #: log that opens slowly comes after others with higher ones.
+        self._checked_tags: set[int] = set()
         self.progress = ScrubProgress(0, 0, 0, "")
 
     def start(self) -> None:
@@ -99,13 +100,15 @@ class LogScrub:
     async def check_opened(self) -> None:
         """Read what the active segments had when their logs were opened, of those that were opened since the last
         call. Ends early when the scrub is turned off."""
-        logs = [each for each in self._manager.logs.values() if each.tag > self._newest_tag]
+        logs = [each for each in self._manager.logs.values() if each.tag not in self._checked_tags]
+        if logs:
+            self._checked_tags &= {each.tag for each in self._manager.logs.values()}
         before, began_ms = self.progress, self._manager.clock.monotonic_ms()
         async for log in in_slices(sorted(logs, key=lambda each: each.tag)):
             if self._is_over():
                 return
             await self._check(log, ScrubPass(opened=True), _OPENED_SPEED)
-            self._newest_tag = log.tag
+            self._checked_tags.add(log.tag)
         self.progress = self.progress._replace(log="")
         if logs:
             logger.info(

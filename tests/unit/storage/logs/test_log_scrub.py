@@ -190,6 +190,47 @@ def test_what_a_start_trusts_is_checked_once_right_after_it(tmp_path: Path, capl
     run(tmp_path, body, logs=0)
 
 
+def test_a_log_that_opens_slowly_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs that began to open after it are open and checked before."""
+    open_one, read = LogManager._open, NativePartition.scrub
+    may_open = threading.Event()
+    checked: list[NativePartition] = []
+
+    def slowly(self: LogManager, key: tuple[str, int], *arguments: Any) -> Any:
+        assert key[1] != 0 or may_open.wait(60)
+        return open_one(self, key, *arguments)
+
+    def noted(self: NativePartition, *arguments: Any) -> ScrubStep:
+        step = read(self, *arguments)
+        if step.done:
+            checked.append(self)
+        return step
+
+    async def body(manager: LogManager, scrub: LogScrub) -> None:
+        monkeypatch.setattr(LogManager, "_open", slowly)
+        monkeypatch.setattr(NativePartition, "scrub", noted)
+        topic = TopicConfig.resolve({}, manager.config)
+        opening = [
+            asyncio.create_task(manager.open(("t", index), bytes(range(16)), bytes(16), 0, topic)) for index in range(3)
+        ]
+        await asyncio.wait(opening[1:])
+        await scrub.check_opened()
+        assert len(checked) == 2
+        may_open.set()
+        slow = await opening[0]
+        await scrub.check_opened()
+        assert checked[2:] == [slow.native]
+        # A log that is closed and opened again is another one.
+        await manager.drop(slow)
+        again = await manager.open(slow.key, slow.topic_id, bytes(16), 0, topic)
+        await scrub.check_opened()
+        await scrub.check_opened()
+        assert checked[3:] == [again.native]
+        assert scrub._checked_tags == {log.tag for log in manager.logs.values()}, "nothing of closed logs gathers"
+
+    run(tmp_path, body, logs=0)
+
+
 def test_what_a_step_finds_while_the_scrub_is_stopped_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
