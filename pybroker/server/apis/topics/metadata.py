@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pybroker.controller.state import Refusal
 from pybroker.controller.topic_names import SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC, check_name
 from pybroker.metadata.cache import Variant, error_row
-from pybroker.metadata.image import TopicImage
+from pybroker.metadata.image import MetadataImage, TopicImage
 from pybroker.protocol import messages as m
 from pybroker.protocol.envelope import Origin
 from pybroker.protocol.errors import ErrorCode
@@ -59,8 +59,13 @@ async def handle(
     if refused and version < _TOPIC_ID_VERSION:
         return await _refused(wanted)
     may_create = request.allow_auto_topic_creation or version < _AUTO_CREATION_FLAG_VERSION
-    found, rows = await _by_id(broker, ids) if ids else await _by_name(broker, context, names, may_create)
-    body = await broker.metadata_cache.some_topics(broker.metadata.image, variant, found, rows)
+    # One image for all of the answer: what changes meanwhile could name brokers that the answer does not list.
+    image = broker.metadata.image
+    if ids:
+        found, rows = await _by_id(image, ids)
+    else:
+        found, rows = await _by_name(broker, image, context, names, may_create)
+    body = await broker.metadata_cache.some_topics(image, variant, found, rows)
     for each in (found, names, ids):
         await drop(each)
     return body
@@ -75,8 +80,8 @@ async def _refused(wanted: list[m.MetadataRequest.MetadataRequestTopic]) -> m.Me
     )
 
 
-async def _by_id(broker: BrokerServices, topic_ids: Iterable[bytes]) -> tuple[list[TopicImage], Iterator[Row]]:
-    known = broker.metadata.image.topics.by_id
+async def _by_id(image: MetadataImage, topic_ids: Iterable[bytes]) -> tuple[list[TopicImage], Iterator[Row]]:
+    known = image.topics.by_id
     found, missing = [], []
     async for topic_id in in_slices(topic_ids):
         topic = known.get(topic_id)
@@ -88,9 +93,9 @@ async def _by_id(broker: BrokerServices, topic_ids: Iterable[bytes]) -> tuple[li
 
 
 async def _by_name(
-    broker: BrokerServices, context: RequestContext, names: Iterable[str], may_create: bool
+    broker: BrokerServices, image: MetadataImage, context: RequestContext, names: Iterable[str], may_create: bool
 ) -> tuple[list[TopicImage], Iterator[Row]]:
-    known, creation = broker.metadata.image.topics.by_name, broker.topic_creation
+    known, creation = image.topics.by_name, broker.topic_creation
     found, missing = [], []
     async for name in in_slices(names):
         topic = None if name in creation else known.get(name)

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from broker_services import Services
 
+from pybroker.metadata.delta import empty_image
+from pybroker.metadata.image import MetadataImage
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 
@@ -130,5 +132,38 @@ def test_the_quota_of_the_client_bounds_what_it_makes() -> None:
             await services.topic_creation.finished()
         assert await ask(services, 9, "first", "second") == {"first": OK, "second": UNKNOWN}
         assert "THROTTLING_QUOTA_EXCEEDED" in (services.topic_creation.failure("second") or "")
+
+    run(test())
+
+
+class Changing:
+    """A controller that a new image of an empty cluster comes to after the first look."""
+
+    def __init__(self, first: MetadataImage) -> None:
+        self._images = iter([first])
+
+    @property
+    def image(self) -> MetadataImage:
+        return next(self._images, empty_image("cluster-id"))
+
+
+@pytest.mark.parametrize("asked", ["id", "name", "all"])
+def test_the_whole_answer_is_of_one_image(asked: str) -> None:
+    """Else it could name leaders that its brokers are without."""
+
+    async def test() -> None:
+        services = await Services().start()
+        await services.create("there")
+        image = services.metadata.image
+        topic = m.MetadataRequest.MetadataRequestTopic(name="there")
+        if asked == "id":
+            topic = m.MetadataRequest.MetadataRequestTopic(name=None, topic_id=image.topics.by_name["there"].id)
+        topics = None if asked == "all" else [topic]
+        request = m.MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        services.metadata = Changing(image)  # type: ignore[assignment]  # a double
+        services.topic_creation = ()  # type: ignore[assignment]  # nothing is under way
+        answer = await services.call("metadata", request, 13)
+        assert [(each.name, each.error_code) for each in answer.topics] == [("there", OK)]
+        assert {each.partitions[0].leader_id for each in answer.topics} == {each.node_id for each in answer.brokers}
 
     run(test())
