@@ -129,21 +129,37 @@ def noted_directories(parent: Path) -> list[Path]:
 
 def note(directory: Path, session_id: bytes, log_dirs: Iterable[tuple[Path, bytes]]) -> None:
     """Note the log dirs, (path, directory id), of the rings that will be in `directory`. Those of rings that an earlier
-    run has left there stay noted. OSError."""
+    run has left there stay noted, and so do those that may still name `directory`. OSError."""
     places = [LogDirPlace.of(path, directory_id, session_id) for path, directory_id in log_dirs]
     present = {place.directory_id for place in places}
-    if any(directory.glob("*.ring")):
-        places += [place for place in read(directory) if place.directory_id not in present]
+    has_rings = any(directory.glob("*.ring"))
+    earlier = (place for place in read(directory) if place.directory_id not in present)
+    places += [place for place in earlier if has_rings or _may_name(place, directory)]
     content = {"version": _VERSION, "log_dirs": [place.as_json() for place in places]}
     write_durably(directory / FILE_NAME, json.dumps(content).encode(), _MODE)
 
 
 def forget(directory: Path) -> None:
-    """Remove the note where no ring is left, and the directory when it is empty then."""
+    """Remove the note where no ring is left, and the directory when it is empty then. Both stay for a log dir that may
+    still name the directory, since one that is out of service could not be told: its next start would miss it."""
     with contextlib.suppress(OSError):
-        if not any(directory.glob("*.ring")):
-            (directory / FILE_NAME).unlink(missing_ok=True)
-            os.rmdir(directory)
+        if any(directory.glob("*.ring")) or any(_may_name(place, directory) for place in read(directory)):
+            return
+        (directory / FILE_NAME).unlink(missing_ok=True)
+        os.rmdir(directory)
+
+
+def _may_name(place: LogDirPlace, directory: Path) -> bool:
+    """Whether the log dir says that its rings are in `directory`, or cannot be asked. Looks at its old path alone, as
+    other file systems may not answer."""
+    found = _at_its_path(place)
+    if found.standing is not Standing.PRESENT:
+        return found.standing is Standing.UNKNOWN
+    try:
+        session = RingSession.read(found.path)
+    except (StorageError, OSError):
+        return True
+    return session is not None and os.path.realpath(session.directory) == os.path.realpath(directory)
 
 
 # ---- is it still there? ----------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.storage.rings import ring_places
 from pybroker.storage.rings.ring_places import Found, LogDirPlace, Standing
+from pybroker.storage.rings.session_note import FILE_NAME as SESSION_FILE
 from pybroker.storage.rings.session_note import RingSession
 
 ID = b"d" * 16
@@ -197,3 +198,41 @@ def test_the_note_is_read_as_it_was_written(log_dir: Path, tmp_path: Path, caplo
     assert "cannot be read" in caplog.text
     ring_places.forget(rings)
     assert not rings.exists()
+
+
+@pytest.mark.parametrize("forget_first", [True, False])
+@pytest.mark.parametrize(
+    ("state", "is_kept"),
+    [
+        ("names it", True),
+        ("names it in a damaged file", True),
+        ("may only be unmounted", True),
+        ("names another", False),
+        ("names none", False),
+        ("was deleted", False),
+    ],
+)
+def test_the_directory_stays_for_a_log_dir_that_may_name_it(
+    log_dir: Path, tmp_path: Path, state: str, is_kept: bool, forget_first: bool
+) -> None:
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    RingSession(tmp_path / "others" if state == "names another" else rings, SESSION, b"b" * 16).write(log_dir)
+    ring_places.note(rings, SESSION, [(log_dir, ID)])
+    if state == "names it in a damaged file":
+        (log_dir / SESSION_FILE).write_bytes(bytes(80))
+    elif state == "may only be unmounted":
+        log_dir.parent.rename(tmp_path / "away")
+        log_dir.parent.mkdir()
+    elif state == "names none":
+        (log_dir / SESSION_FILE).unlink()
+    elif state == "was deleted":
+        shutil.rmtree(log_dir)
+    if forget_first:
+        ring_places.forget(rings)
+        assert rings.exists() is is_kept
+    else:
+        # The next run has another log dir alone.
+        other = _formatted(tmp_path, b"o" * 16)
+        ring_places.note(rings, b"t" * 16, [(other, b"o" * 16)])
+        assert (ID in {place.directory_id for place in ring_places.read(rings)}) is is_kept

@@ -20,6 +20,7 @@ from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
 from pybroker.storage.errors import StorageError
 from pybroker.storage.files import clean_shutdown, partition_metadata
+from pybroker.storage.files.meta_properties import MetaProperties
 from pybroker.storage.files.topic_ids import TopicIds
 from pybroker.storage.rings import ring_places, ring_sessions, tail_rings
 from pybroker.storage.rings.ring_notes import RingNote
@@ -499,6 +500,40 @@ def test_a_broker_names_its_rings_in_its_log_dirs(tmp_path: Path, rings: Path) -
     log_dir = asyncio.run(run())
     assert tail_rings.RingSession.read(log_dir) is None
     assert kept.exists()
+
+
+def _formatted(root: Path, *names: str) -> None:
+    """Log dirs with the ids that `setup` gives them."""
+    for number, name in enumerate(names):
+        (root / name).mkdir()
+        MetaProperties(1, "cluster", bytes([number + 1]) * 16).write(root / name)
+
+
+async def _serve(root: Path, own: Path, *names: str, failing: str = "") -> None:
+    """A broker with rings that is stopped in order; a log dir goes out of service meanwhile."""
+    async with setup(root, *names) as made:
+        begun = tail_rings.begin(made.native, own, budget_bytes=32 << 20, hot_bytes_per_second=1)
+        tail_rings.announce(begun, [(each.path, each.directory_id) for each in made.manager.directories])
+        for each in made.manager.directories:
+            if each.path.name == failing:
+                made.manager.failures.fail(each, "its disk failed")
+
+
+def test_a_log_dir_out_of_service_misses_no_rings_after_a_clean_stop(
+    tmp_path: Path, rings: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _formatted(tmp_path, "a", "b")
+    own = rings / "own"
+    own.mkdir(mode=0o700)
+    asyncio.run(_serve(tmp_path, own, "a", "b", failing="b"))
+    assert tail_rings.lost_directory(tmp_path / "b") is None
+    # Nor after a run without it.
+    asyncio.run(_serve(tmp_path, own, "a"))
+    assert tail_rings.lost_directory(tmp_path / "b") is None
+    caplog.clear()
+    asyncio.run(_serve(tmp_path, own, "a", "b"))
+    assert not [each.getMessage() for each in caplog.records if "are gone" in each.getMessage()]
+    assert not own.exists(), "no log dir names it any more"
 
 
 def test_a_directory_that_is_not_on_tmpfs_is_refused(tmp_path: Path) -> None:
