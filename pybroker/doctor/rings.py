@@ -1,8 +1,9 @@
 """Tail rings that ended brokers have left in memory, beyond those that this broker's next start takes in.
 
 A ring belongs to a log dir. Where that exists, the next start of its broker takes the ring in. Where it was deleted,
-nobody does, and `remove_orphaned` removes the ring; `ring_places` says when that is certain. Examining looks at names
-and headers, and takes no lock: that could keep a broker from starting.
+nobody does, and `remove_orphaned` removes the ring; `ring_places` says when that is certain. A ring that may hold
+records goes only when that is asked for. Examining looks at names and headers, and takes no lock: that could keep a
+broker from starting.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from pybroker.storage.rings.ring_places import Found, LogDirPlace, Standing
 from pybroker.storage.rings.session_note import RingSession
 from pybroker.storage.rings.tail_rings import UnclaimedRing, UnclaimedRings, ring_directory, unclaimed_rings
 
+_HOLDS_RECORDS = (
+    "it may hold records that are nowhere else. Copy it if they matter; `pybroker doctor --fix --include-filled` "
+    "removes it"
+)
 _FROM_THEN_ON = "a restart of this machine removes the rings, with what is in them"
 
 
@@ -54,12 +59,13 @@ class Removed:
     def __str__(self) -> str:
         size = format_bytes(self.size_bytes)
         what = f"tail ring {self.path} ({size}, {self.holds}) of the deleted log dir {self.log_dir}"
-        return f"cannot remove the {what}: {self.problem}" if self.problem else f"removed the {what}"
+        return f"did not remove the {what}: {self.problem}" if self.problem else f"removed the {what}"
 
 
-def remove_orphaned(subject: Subject) -> list[Removed]:
+def remove_orphaned(subject: Subject, *, include_filled: bool = False) -> list[Removed]:
     """Remove the rings of log dirs that were deleted, and what else lay beside them. Nothing that a broker uses, and
-    nothing of a log dir that may only be away."""
+    nothing of a log dir that may only be away. Rings that may hold records only with `include_filled`; otherwise they
+    are told with a `problem`."""
     removed: list[Removed] = []
     claims, _ = _claims_of(subject)
     if claims is None:
@@ -73,7 +79,7 @@ def remove_orphaned(subject: Subject) -> list[Removed]:
             again = [each for each in unclaimed_rings(parent, claims) if is_ours and each.directory == directory]
             for group in (group for rings in again for group in _groups_of(rings, subject)):
                 if group.is_orphaned:
-                    removed += [_remove(ring, group) for ring in group.rings]
+                    removed += [_remove(ring, group, include_filled=include_filled) for ring in group.rings]
             # A log dir that is left would miss the directory at its next start.
             if is_ours and all(_is_gone(place, subject) for place in ring_places.read(directory)):
                 ring_places.forget(directory)
@@ -84,14 +90,22 @@ def _is_gone(place: LogDirPlace, subject: Subject) -> bool:
     return ring_places.look(place, subject.log_dirs).standing is Standing.GONE
 
 
-def _remove(ring: UnclaimedRing, group: Group) -> Removed:
+def _remove(ring: UnclaimedRing, group: Group, *, include_filled: bool) -> Removed:
     assert group.found is not None
     problem = ""
-    try:
-        ring.path.unlink()
-    except OSError as error:
-        problem = error.strerror or str(error)
+    if _may_hold_records(ring) and not include_filled:
+        problem = _HOLDS_RECORDS
+    else:
+        try:
+            ring.path.unlink()
+        except OSError as error:
+            problem = error.strerror or str(error)
     return Removed(str(ring.path), ring.used_bytes, str(group.found.path), _holds(ring), problem)
+
+
+def _may_hold_records(ring: UnclaimedRing) -> bool:
+    """Nobody knows it of a damaged one."""
+    return ring.ring is None or ring.filled is not None
 
 
 # ---- whose they are --------------------------------------------------------------------------------------------------
@@ -159,13 +173,20 @@ def _unclaimed(subject: Subject) -> Iterator[Finding]:
 
 def _orphaned(group: Group) -> Finding:
     assert group.found is not None
+    remedy = "`pybroker doctor --fix`, with the settings that this command has, removes them and says which"
+    if any(_may_hold_records(ring) for ring in group.rings):
+        remedy = (
+            "`pybroker doctor --fix`, with the settings that this command has, removes those that are empty and says "
+            "which. The others may hold records that are nowhere else: copy them if these matter; with "
+            "`--include-filled` as well they are removed"
+        )
     return Finding(
         Severity.ADVICE,
         "tail-rings-orphaned",
         str(group.directory),
         f"{_taken(group)}; their log dir {group.found.path} was deleted",
         "their broker was killed, and no start will take them in: the memory is gone until this machine is restarted",
-        "`pybroker doctor --fix`, with the settings that this command has, removes them and says which",
+        remedy,
     )
 
 

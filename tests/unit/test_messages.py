@@ -52,7 +52,7 @@ ALLOWED = {
     "remove {}: it is not needed any more": "a file of systemd's that the command wrote",
     "remove {}": "a file of systemd's that the command wrote",
     "Remove tail rings of log dirs that were deleted": "what the option does, which keeps all rings of other log dirs",
-    "cannot remove the {}: {}": "what the option --fix could not do",
+    "did not remove the {}: {}": "what the option --fix could not do, or was not asked to do",
     "Remove it from listeners": "a listener in server.properties",
     "topics delete --bootstrap-server {} --topic {}` deletes it": "the topic of a load, which the load made",
     "topics delete --bootstrap-server {}:{} --topic {}` deletes it": "the topic of a load, which the load made",

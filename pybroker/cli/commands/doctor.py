@@ -31,14 +31,21 @@ _EXIT_BAD_CONFIG = 2
     help="The broker's address, if its listeners do not tell it.",
 )
 @click.option("--fix", is_flag=True, help="Remove tail rings of log dirs that were deleted, and say which.")
+@click.option("--include-filled", is_flag=True, help="With --fix: those that may hold records, too.")
 @click.option("--json", "as_json", is_flag=True, help="All of it as one JSON object.")
 def command(
-    properties: str | None, overrides: tuple[str, ...], bootstrap: str | None, fix: bool, as_json: bool
+    properties: str | None,
+    overrides: tuple[str, ...],
+    bootstrap: str | None,
+    fix: bool,
+    include_filled: bool,
+    as_json: bool,
 ) -> None:
     """Look at a running or stopped broker: what is wrong, why it matters, what to do. Changes nothing without --fix.
 
     --fix frees the memory of tail rings whose log dir was deleted for certain. One that may only be unmounted keeps its
-    rings, and so does one that exists: the next start of its broker replays them.
+    rings, and so does one that exists: the next start of its broker replays them. A ring that may hold records stays
+    as well, unless --include-filled is given.
 
     Takes what `pybroker serve` takes, and is best run on the broker's machine, as its user or as root. An error is
     something that does not work or is damaged, a warning a risk; advice costs time, a note is worth knowing.
@@ -46,10 +53,12 @@ def command(
     Exit status: 0 nothing is wrong (advice and notes do not count), 1 there are errors or warnings, 2 the
     configuration is not accepted.
     """
+    if include_filled and not fix:
+        raise click.UsageError("--include-filled needs --fix")
     address = None if bootstrap is None else address_of("--bootstrap-server", bootstrap)
     removed: list[Removed] = []
     try:
-        findings, removed = _examine(properties, overrides, address, fix=fix)
+        findings, removed = _examine(properties, overrides, address, fix=fix, include_filled=include_filled)
     except ImportError as error:
         findings = [_of_extension(error)]
     faults = [each for each in findings if each.severity.is_fault]
@@ -65,7 +74,12 @@ def command(
 
 
 def _examine(
-    properties: str | None, overrides: tuple[str, ...], address: tuple[str, int] | None, *, fix: bool
+    properties: str | None,
+    overrides: tuple[str, ...],
+    address: tuple[str, int] | None,
+    *,
+    fix: bool,
+    include_filled: bool,
 ) -> tuple[list[Finding], list[Removed]]:
     from pybroker.config.broker import BrokerConfig
     from pybroker.config.definition import ConfigError
@@ -76,7 +90,7 @@ def _examine(
     try:
         config = BrokerConfig.load(properties, overrides)
         subject = make_subject(config, properties, overrides, address)
-        removed = remove_orphaned(subject) if fix else []
+        removed = remove_orphaned(subject, include_filled=include_filled) if fix else []
         return examine(subject), removed
     except ConfigError as error:
         click.echo(f"pybroker: {error}", err=True)

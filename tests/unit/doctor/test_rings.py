@@ -62,9 +62,12 @@ def _fill(path: Path, directory_id: bytes) -> None:
     write_ring(path, b"r" * 1024, start=4096, directory_id=directory_id, topic_id=TOPIC, topic="orders", partition=3)
 
 
-def fix(settings: list[str]) -> dict[str, dict[str, str]]:
-    """The rings that `doctor --fix` says it has removed, by the names of their files."""
-    words = ["doctor", "--fix", "--json", "--override", f"listeners=PLAINTEXT://127.0.0.1:{free_port()}"]
+FILLED = "--include-filled"
+
+
+def fix(settings: list[str], *options: str) -> dict[str, dict[str, str]]:
+    """The rings that `doctor --fix` says it has removed, or has not been asked to, by the names of their files."""
+    words = ["doctor", "--fix", *options, "--json", "--override", f"listeners=PLAINTEXT://127.0.0.1:{free_port()}"]
     for each in settings:
         words += ["--override", each]
     result = CliRunner().invoke(main, words)
@@ -87,7 +90,7 @@ def test_rings_of_a_deleted_log_dir_are_listed_and_then_removed(
     assert "empty.ring (68 KiB, empty), theirs.ring (68 KiB, 1 KiB of orders-3)" in found.what
     assert found.what.endswith(f"; their log dir {log_dir} was deleted")
     assert "pybroker doctor --fix" in found.remedy
-    removed = fix(settings)
+    removed = fix(settings, FILLED)
     assert removed["theirs.ring"] == {
         "path": str(directory / "theirs.ring"),
         "size_bytes": RING_BYTES + 4096,
@@ -98,6 +101,31 @@ def test_rings_of_a_deleted_log_dir_are_listed_and_then_removed(
     assert removed.keys() == {"theirs.ring", "empty.ring"}
     assert not directory.exists()
     assert fix(settings) == {}
+
+
+@pytest.mark.parametrize("damage", [False, True], ids=["filled", "damaged"])
+def test_a_ring_that_may_hold_records_goes_only_when_it_is_asked_for(
+    examined: Examine, settings: list[str], shm: Path, tmp_path: Path, damage: bool
+) -> None:
+    log_dir = tmp_path / "theirs"
+    directory = killed(shm, (log_dir, THEIRS))
+    shutil.rmtree(log_dir)
+    if damage:
+        with open(directory / "theirs.ring", "r+b") as ring:
+            ring.seek(RING_BYTES + 16)  # what the checksum of its head is of
+            ring.write(b"\xff" * 8)
+    assert "copy them if these matter" in examined(*settings)["tail-rings-orphaned"].remedy
+    for kept in (fix(settings), fix(settings)):
+        assert FILLED in kept["theirs.ring"]["problem"]
+        assert names(directory) == {"theirs.ring"}
+        assert ring_places.read(directory), "a later --fix has to know whose it is"
+    assert fix(settings, FILLED)["theirs.ring"]["problem"] == ""
+    assert not directory.exists()
+
+
+def test_without_fix_filled_rings_cannot_be_asked_for() -> None:
+    result = CliRunner().invoke(main, ["doctor", FILLED])
+    assert result.exit_code == 2 and "--include-filled needs --fix" in result.output
 
 
 def test_rings_of_a_log_dir_that_exists_are_listed_and_kept(
@@ -161,10 +189,10 @@ def test_a_directory_that_a_killed_broker_has_left_without_rings_goes(
 def test_of_two_log_dirs_only_the_deleted_ones_rings_go(settings: list[str], shm: Path, tmp_path: Path) -> None:
     directory = killed(shm, (tmp_path / "a", THEIRS), (tmp_path / "b", OTHERS))
     shutil.rmtree(tmp_path / "a")
-    assert fix(settings).keys() == {"a.ring"}
+    assert fix(settings, FILLED).keys() == {"a.ring"}
     assert names(directory) == {"b.ring", "empty.ring"}, "an empty one may be of either"
     shutil.rmtree(tmp_path / "b")
-    assert fix(settings).keys() == {"b.ring", "empty.ring"}
+    assert fix(settings, FILLED).keys() == {"b.ring", "empty.ring"}
     assert not directory.exists()
 
 
@@ -228,6 +256,6 @@ def test_without_fix_nothing_is_removed_and_with_it_a_line_says_what(
     words += [word for each in settings for word in ("--override", each)]
     CliRunner().invoke(main, words)
     assert names(directory) == {"theirs.ring", "empty.ring"}
-    output = CliRunner().invoke(main, [*words, "--fix"]).output
+    output = CliRunner().invoke(main, [*words, "--fix", FILLED]).output
     ring = f"{directory}/theirs.ring (68 KiB, 1 KiB of orders-3)"
     assert f"removed the tail ring {ring} of the deleted log dir {log_dir}\n" in output

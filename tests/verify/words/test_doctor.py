@@ -47,8 +47,8 @@ def examined(*settings: str, bootstrap: str | None = None) -> dict[str, dict[str
 
 
 def fixed(*settings: str) -> list[dict[str, str]]:
-    """The rings that `--fix` says it has removed."""
-    command = [sys.executable, "-m", "pybroker", "doctor", "--json", "--fix"]
+    """The rings that `--fix` says it has removed, those with records among them."""
+    command = [sys.executable, "-m", "pybroker", "doctor", "--json", "--fix", "--include-filled"]
     for each in (f"listeners=PLAINTEXT://127.0.0.1:{free_port()}", "pybroker.metrics.listener=127.0.0.1:0", *settings):
         command += ["--override", each]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
