@@ -96,9 +96,13 @@ def _produce(bootstrap: str, acknowledged: dict[int, bytes], count: int) -> None
         assert error is None, error
         acknowledged[message.offset()] = message.value()
 
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "batch.num.messages": 5})
-    for _ in range(count):
-        producer.produce(TOPIC, os.urandom(_VALUE_BYTES), on_delivery=delivered)
+    # Batches and timestamps are the same each time, and so are the numbers of index entries.
+    settings = {"enable.idempotence": True, "batch.num.messages": 5, "linger.ms": 5000}
+    producer = Producer({"bootstrap.servers": bootstrap, **settings})
+    began_ms = int(time.time() * 1000)
+    for number in range(count):
+        value = os.urandom(_VALUE_BYTES)
+        producer.produce(TOPIC, value, timestamp=began_ms + number, on_delivery=delivered)
     assert producer.flush(_TIMEOUT_SECONDS) == 0
 
 

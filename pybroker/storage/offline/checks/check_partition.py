@@ -182,7 +182,7 @@ def _check_ends(
     entries = list(binary_files.time_entries(times, segment.base_offset))
     if not entries or entries[-1][0] < largest:
         text = f"it does not reach the segment's largest timestamp {largest}"
-        report.warning("time-index-short", segment.time_index, text, position=len(times))
+        report.error("time-index-short", segment.time_index, text, position=len(times))
 
 
 def _check_transaction_index(

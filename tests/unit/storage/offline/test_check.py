@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 import zlib
@@ -68,6 +69,14 @@ def test_a_time_index_entry_that_names_a_later_batch_of_its_timestamp_is_found(l
     time_index.write_bytes(entries)
     (finding,) = faults(log_dir)
     assert (finding.kind, finding.path, finding.position) == ("time-index-entry", time_index, at)
+
+
+def test_a_time_index_without_its_newest_entries_is_found(log_dir: Path) -> None:
+    """Look-ups by time would pass over the newest records of that segment."""
+    time_index = log_dir / PLAIN / f"{0:020}.timeindex"
+    os.truncate(time_index, time_index.stat().st_size - 12)
+    (finding,) = faults(log_dir)
+    assert (finding.kind, finding.path) == ("time-index-short", time_index)
 
 
 def _twins(partition: Path) -> tuple[Path, list[int]]:
