@@ -330,7 +330,7 @@ class Life:
 
     async def _note_written(self) -> None:
         logs = {} if self.log is None else {KEY: self.log}
-        await self.keeper.save_written(self.directories, logs, {key: log.native.state for key, log in logs.items()})
+        await self.keeper.save_written(self.directories, {log: log.native.state for log in logs.values()})
 
     async def note_segments(self) -> None:
         log = self.log

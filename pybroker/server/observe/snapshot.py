@@ -120,7 +120,8 @@ class Collector:
         made.turns = None if meter is None else meter.statistics()
         await asyncio.sleep(0)
         if observed.logs is not None:
-            made.partitions = await observed.logs.all_states()
+            states = await observed.logs.all_states()
+            made.partitions = {log.key: state for log, state in states.items()}
             await asyncio.sleep(0)
             _add_logs(made, observed.logs)
             await asyncio.sleep(0)

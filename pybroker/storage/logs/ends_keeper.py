@@ -95,18 +95,16 @@ class EndsKeeper:
     async def save_written(
         self,
         directories: Iterable[LogDirectory],
-        logs: Mapping[TopicPartition, PartitionLog],
-        states: Mapping[TopicPartition, PartitionState],
+        states: Mapping[PartitionLog, PartitionState],
     ) -> None:
         """Bring how far logs are written to the files of their dirs, unsynced."""
         loop = asyncio.get_running_loop()
         for directory in directories:
             own = {}
-            async for key, each in in_slices(list(states.items())):
-                # Its log may have been closed meanwhile, and what was recorded then is the last word.
-                log = logs.get(key)
-                if log is not None and not log.closing and log.directory is directory:
-                    own[key] = self.of(log, each)
+            async for log, each in in_slices(list(states.items())):
+                # It may have been closed meanwhile, and what was recorded then is the last word.
+                if not log.closing and log.directory is directory:
+                    own[log.key] = self.of(log, each)
             try:
                 await loop.run_in_executor(self._executor, directory.ends.save_written, own)
             except OSError as error:

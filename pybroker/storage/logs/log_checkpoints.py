@@ -47,12 +47,15 @@ class LogCheckpoints:
         usable = [log for log in logs if not log.closing]
         return dict(zip([log.key for log in usable], partition_states([log.native for log in usable]), strict=True))
 
-    async def all_states(self) -> dict[TopicPartition, PartitionState]:
-        """The states of all open logs, read in slices of the loop: each is what it was at one moment."""
+    async def all_states(self) -> dict[PartitionLog, PartitionState]:
+        """The states of all open logs, read in slices of the loop: each is what it was at one moment. Some of the logs
+        may be closed by now, and another log may be open for the same partition."""
         logs = list(self.logs.values())
-        found: dict[TopicPartition, PartitionState] = {}
+        found: dict[PartitionLog, PartitionState] = {}
         async for start in in_slices(range(0, len(logs), _STATES_AT_ONCE), 1):
-            found.update(self.states(logs[start : start + _STATES_AT_ONCE]))
+            some = logs[start : start + _STATES_AT_ONCE]
+            states = self.states(some)
+            found.update((log, states[log.key]) for log in some if log.key in states)
         return found
 
     def exposure(self) -> tuple[int, int]:
@@ -69,12 +72,13 @@ class LogCheckpoints:
     async def write_written(self) -> None:
         """Note how far open logs are written, for a start after a kill. Nothing waits for a disk."""
         async with self._checkpointing:
-            await self.ends.save_written(self.live, self.logs, await self.all_states())
+            await self.ends.save_written(self.live, await self.all_states())
 
     async def correct_checkpoints(self, log: PartitionLog) -> None:
         """Write them if they speak of more than a log has that is about to take records: recovery would trust what
         comes in the place of what was cut. One write is for all logs that ask before it begins."""
-        if not log.directory.tells_more(log.key, log.native.state):
+        # A write under way may be about to say what was true of the log before it was cut.
+        if not self._checkpointing.locked() and not log.directory.tells_more(log.key, log.native.state):
             return
         async with self._checkpointing:
             if log.directory.tells_more(log.key, log.native.state):
@@ -84,11 +88,10 @@ class LogCheckpoints:
         states = await self.all_states()
         placed: dict[TopicPartition, tuple[LogDirectory, PartitionState]] = {}
         ends: dict[TopicPartition, RecordedEnds] = {}
-        async for key, state in in_slices(list(states.items())):
-            log = self.logs.get(key)
+        async for log, state in in_slices(list(states.items())):
             # One that is closed meanwhile is as one that was closed before.
-            if log is not None and not log.closing:
-                placed[key], ends[key] = (log.directory, state), self.ends.of(log, state)
+            if not log.closing:
+                placed[log.key], ends[log.key] = (log.directory, state), self.ends.of(log, state)
         await self._write_checkpoints(placed, ends)
 
     async def save_gap_offsets(self) -> None:
@@ -122,6 +125,8 @@ class LogCheckpoints:
 
     async def _forget_gone(self, key: TopicPartition) -> None:
         """Return when no record speaks of a log that was deleted or has left this broker."""
-        if any(each.ends.speaks_of_gone(key) for each in self.live):
+        async with self._checkpointing:  # a write under way may be the first that speaks of it
+            is_recorded = any(each.ends.speaks_of_gone(key) for each in self.live)
+        if is_recorded:
             await self.write_checkpoints()
             await self.write_written()
