@@ -25,7 +25,8 @@ from pybroker.turns import in_slices
 
 logger = logging.getLogger(__name__)
 
-#: No controller creates more topics with one request. More than these are never under way together.
+#: No controller creates more topics with one request. More than these are never under way together, internal topics
+#: aside: those are few, and groups need them whatever other clients ask for.
 MOST_TOPICS = MAX_RECORDS_PER_OPERATION
 #: The reasons of so many failures are remembered, so that clients who ask on and on do not fill the log.
 _FAILURES_MAX = 1_000
@@ -63,34 +64,44 @@ class AutoTopicCreation:
         if self._tasks:
             await asyncio.wait(list(self._tasks))
 
-    def begin(self, names: Iterable[str], origin: Origin) -> None:
+    def begin(self, names: Iterable[str], origin: Origin) -> bool:
         """Start to create those of `names` that are not under way, in the name of `origin`: its quota bounds them.
 
-        Nothing is started when too many are under way, or are asked for at once; the client's next request tries again.
-        Nothing is started after `close` either: requests are served until the broker has told the controller.
+        Whether all of `names` are under way now. Where there is no room for all of them, the first ones are started;
+        the client's next request tries the others again. Nothing is started after `close`: requests are served until
+        the broker has told the controller.
         """
         if self._is_closed:
-            return
+            return False
         new = [name for name in names if name not in self._under_way]
-        if not new:
-            return
-        if len(self._under_way) + len(new) > MOST_TOPICS:
-            self._tell_full(len(new))
-            return
-        self._is_full = False
-        self._under_way.update(new)
-        task = asyncio.get_running_loop().create_task(self._create(new, origin), name="auto topic creation")
+        internal = [name for name in new if name in INTERNAL_TOPICS]
+        others = [name for name in new if name not in INTERNAL_TOPICS]
+        other_count = len(self._under_way - INTERNAL_TOPICS)
+        room = max(0, MOST_TOPICS - other_count - len(internal))
+        left = set(others[room:])
+        if left:
+            self._tell_full(len(left), other_count)
+        elif others:
+            self._is_full = False
+        started = [name for name in new if name not in left]
+        if started:
+            self._start(started, origin)
+        return not left
+
+    def _start(self, names: list[str], origin: Origin) -> None:
+        self._under_way.update(names)
+        task = asyncio.get_running_loop().create_task(self._create(names, origin), name="auto topic creation")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _tell_full(self, count: int) -> None:
+    def _tell_full(self, left_count: int, other_count: int) -> None:
         if not self._is_full:
             logger.warning(
-                "%d topics that a client asked for are not created: no more than %d can be created at a time, and %d "
-                "are under way",
-                count,
+                "%d topics that a client asked for are not created yet: no more than %d can be created at a time, and "
+                "%d others were under way. The client's next request tries again",
+                left_count,
                 MOST_TOPICS,
-                len(self._under_way),
+                other_count,
             )
         self._is_full = True
 

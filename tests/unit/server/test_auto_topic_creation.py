@@ -114,27 +114,46 @@ def test_no_more_than_a_controller_takes_are_under_way(caplog: pytest.LogCapture
     async def run() -> None:
         controller = Controller()
         creation = creation_of(controller)
-        creation.begin([f"t{number}" for number in range(MOST_TOPICS + 1)], ASKER)
-        assert "t0" not in creation
-        creation.begin([f"t{number}" for number in range(MOST_TOPICS - 1)], ASKER)
-        creation.begin(["x", "y"], ASKER)
-        assert "x" not in creation and "t0" in creation
-        creation.begin(["x"], ASKER)
-        assert "x" in creation
+        assert creation.begin([f"t{number}" for number in range(MOST_TOPICS - 1)], ASKER)
+        assert not creation.begin(["x", "y"], ASKER)
+        assert "x" in creation and "y" not in creation, "as many as there is room for"
         for _ in range(3):
-            creation.begin(["y"], ASKER)
+            assert not creation.begin(["y"], ASKER)
         assert "y" not in creation
         await turns()
         controller.may_answer.set()
         await creation.finished()
-        creation.begin(["y"], ASKER)
+        assert creation.begin(["y"], ASKER)
         assert "y" in creation, "there is room again"
         await creation.finished()
-        assert [len(names) for names, _ in controller.asked] == [MOST_TOPICS - 1, 1, 1]
+        assert not creation.begin([f"t{number}" for number in range(MOST_TOPICS + 1)], ASKER)
+        assert "t0" in creation and f"t{MOST_TOPICS}" not in creation
+        await creation.finished()
+        assert [len(names) for names, _ in controller.asked] == [MOST_TOPICS - 1, 1, 1, MOST_TOPICS]
 
     asyncio.run(run())
     # Once for each time that there was no room, however often clients ask.
-    assert [each.levelname for each in caplog.records] == ["WARNING"] * 3
+    assert [each.levelname for each in caplog.records] == ["WARNING"] * 2
+    assert caplog.records[0].getMessage().startswith("1 topics that a client asked for are not created yet")
+    assert f"and {MOST_TOPICS - 1} others were under way" in caplog.records[0].getMessage()
+
+
+def test_topics_of_clients_do_not_keep_groups_from_theirs() -> None:
+    async def run() -> None:
+        controller = Controller()
+        creation = creation_of(controller)
+        creation.begin([f"t{number}" for number in range(MOST_TOPICS)], ASKER)
+        assert creation.begin(["__consumer_offsets"], Origin())
+        assert "__consumer_offsets" in creation
+        controller.may_answer.set()
+        await creation.finished()
+        # It is among the first of many, and no request has more than a controller takes.
+        assert not creation.begin([*(f"t{number}" for number in range(MOST_TOPICS)), "__consumer_offsets"], ASKER)
+        assert "__consumer_offsets" in creation
+        await creation.finished()
+        assert [len(names) for names, _ in controller.asked] == [MOST_TOPICS, 1, MOST_TOPICS]
+
+    asyncio.run(run())
 
 
 def test_a_metadata_log_that_fails_ends_nothing_else(caplog: pytest.LogCaptureFixture) -> None:

@@ -49,9 +49,10 @@ async def _find(
     topic = broker.metadata.image.topics.by_name.get(OFFSETS_TOPIC)
     if topic is None:
         # In this broker's own name: no client's quota keeps others from their groups.
-        broker.topic_creation.begin([OFFSETS_TOPIC], Origin())
-    if topic is None or OFFSETS_TOPIC in broker.topic_creation:
-        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, _why_not_yet(broker))
+        is_under_way = broker.topic_creation.begin([OFFSETS_TOPIC], Origin())
+        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, _why_not_yet(broker, is_under_way))
+    if OFFSETS_TOPIC in broker.topic_creation:
+        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, _why_not_yet(broker, True))
     return _leader(broker, context, key, topic, broker.groups.partition_for(key))
 
 
@@ -95,8 +96,10 @@ def _refused(key: str, error: ErrorCode, message: str) -> m.FindCoordinatorRespo
     )
 
 
-def _why_not_yet(broker: BrokerServices) -> str:
+def _why_not_yet(broker: BrokerServices, is_under_way: bool) -> str:
     failure = broker.topic_creation.failure(OFFSETS_TOPIC)
+    if failure is None and not is_under_way:
+        return f"{OFFSETS_TOPIC} is not there, and its creation could not begin; ask again."
     if failure is None:
         return f"{OFFSETS_TOPIC} is being created."
     return f"{OFFSETS_TOPIC} cannot be created from the offsets.topic.* settings: {failure}"

@@ -215,3 +215,17 @@ def test_why_the_topic_cannot_be_made_is_told_to_clients_and_logged_once(caplog:
 
     run(test())
     assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+def test_a_creation_that_cannot_begin_is_not_told_to_be_under_way() -> None:
+    async def test() -> None:
+        broker = BrokerDouble(IMAGE, MemoryWriter())
+        broker.services.metadata = SimpleNamespace(image=_image())
+        context = _with_creation(broker, None)
+        broker.services.topic_creation = SimpleNamespace(begin=lambda *_: False, failure=lambda _: None)
+        request = m.FindCoordinatorRequest(coordinator_keys=["g"])
+        answer = (await find_coordinator.handle(broker.services, context, request)).coordinators[0]
+        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert "could not begin" in (answer.error_message or "")
+
+    run(test())
