@@ -138,6 +138,17 @@ class ReplicaManager(ReplicaAccess):
         if self._applier is not None:
             await asyncio.wait([self._applier])
 
+    def is_opening(self, topic: TopicImage) -> bool:
+        """Whether this broker is about to serve a partition of `topic`, which the metadata have, as its leader."""
+        return self._applier is not None and any(
+            each.leader == self._node_id and not self._is_served(topic, index)
+            for index, each in topic.partitions.items()
+        )
+
+    def _is_served(self, topic: TopicImage, index: int) -> bool:
+        replica = self._replicas.get((topic.name, index))
+        return replica is not None and replica.log.topic_id == topic.id and replica.leads
+
     async def _apply_all(self) -> None:
         try:
             while self._queue:

@@ -2,7 +2,8 @@
 
 As in Apache Kafka, the request that finds a topic missing does not wait for its creation. The client is told that the
 topic is unknown, asks again, and finds it. A topic is under way until its creation is answered and this broker's
-partitions of it are served. Until then it is answered as missing, so a client that finds it can produce to it at once.
+partitions of it are served. While the metadata lack it, or it is not served here yet, it is answered as missing: a
+client that finds it can produce to it at once. A controller that does not answer hides no topic that is there.
 """
 
 from __future__ import annotations

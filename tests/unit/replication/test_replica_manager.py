@@ -333,6 +333,26 @@ def test_metadata_is_in_effect_when_its_partitions_are(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_a_topic_is_opening_until_its_leader_serves_it(tmp_path: Path) -> None:
+    slow = threading.Event()
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            threads = [made.logs.executor.submit(slow.wait, 60) for _ in range(4)]
+            creating = asyncio.create_task(made.create(partition_count=2))
+            await asyncio.sleep(0)
+            topic = made.image.topics.by_name["t"]
+            elsewhere = topic.replace(partitions={0: topic.partitions[0].replace(leader=SOMEBODY_ELSE)})
+            assert made.replicas.is_opening(topic)
+            assert not made.replicas.is_opening(elsewhere)
+            slow.set()
+            await creating
+            assert all(thread.result() for thread in threads)
+            assert not made.replicas.is_opening(topic)
+
+    asyncio.run(run())
+
+
 def test_metadata_of_before_the_registration_does_not_count_as_in_effect(tmp_path: Path) -> None:
     async def run() -> None:
         async with setup(tmp_path, leads=False) as made:

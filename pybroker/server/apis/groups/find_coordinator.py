@@ -51,7 +51,7 @@ async def _find(
         # In this broker's own name: no client's quota keeps others from their groups.
         is_under_way = broker.topic_creation.begin([OFFSETS_TOPIC], Origin())
         return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, _why_not_yet(broker, is_under_way))
-    if OFFSETS_TOPIC in broker.topic_creation:
+    if OFFSETS_TOPIC in broker.topic_creation and broker.replicas.is_opening(topic):
         return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, _why_not_yet(broker, True))
     return _leader(broker, context, key, topic, broker.groups.partition_for(key))
 

@@ -98,8 +98,8 @@ async def _by_name(
     known, creation = image.topics.by_name, broker.topic_creation
     found, missing = [], []
     async for name in in_slices(names):
-        topic = None if name in creation else known.get(name)
-        if topic is None:
+        topic = known.get(name)
+        if topic is None or (name in creation and broker.replicas.is_opening(topic)):
             missing.append(name)
         else:
             found.append(topic)

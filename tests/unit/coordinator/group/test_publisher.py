@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -140,6 +141,7 @@ def _with_creation(broker: BrokerDouble, perform: Any) -> RequestContext:
     """Gives the broker a controller that does what `perform` does; the context of a request on listener OTHER."""
     services = broker.services
     services.config = BrokerConfig.load(None)
+    services.replicas = SimpleNamespace(is_opening=lambda _: False)
     controller: Any = SimpleNamespace(perform=perform, newest_version=lambda request: request.MAX_VERSION)
     services.topic_creation = AutoTopicCreation(controller, lambda: services.config, lambda: services.metadata.image)
     return RequestContext(10, 4, 1, None, "127.0.0.1", "OTHER", "User:ANONYMOUS", 1)
@@ -227,5 +229,33 @@ def test_a_creation_that_cannot_begin_is_not_told_to_be_under_way() -> None:
         answer = (await find_coordinator.handle(broker.services, context, request)).coordinators[0]
         assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert "could not begin" in (answer.error_message or "")
+
+    run(test())
+
+
+def test_the_coordinator_is_known_while_the_creation_of_its_topic_is_not_answered() -> None:
+    async def test() -> None:
+        broker = BrokerDouble(IMAGE, MemoryWriter())
+        broker.services.metadata = metadata = SimpleNamespace(image=_image())
+        may_answer = asyncio.Event()
+
+        async def perform(*_: Any) -> m.CreateTopicsResponse:
+            await may_answer.wait()
+            return m.CreateTopicsResponse()
+
+        context = _with_creation(broker, perform)
+
+        async def code() -> int:
+            request = m.FindCoordinatorRequest(coordinator_keys=["g"])
+            return (await find_coordinator.handle(broker.services, context, request)).coordinators[0].error_code
+
+        assert await code() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        metadata.image = _image(**{OFFSETS_TOPIC: (b"\2" * 16, 1)})  # another broker's request
+        broker.services.replicas.is_opening = lambda topic: topic.name == OFFSETS_TOPIC
+        assert await code() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        broker.services.replicas.is_opening = lambda _: False
+        assert await code() == 0
+        may_answer.set()
+        await broker.services.topic_creation.finished()
 
     run(test())

@@ -14,7 +14,7 @@ from pybroker.controller.controller import Controller
 from pybroker.controller.producer_ids import ProducerIdManager
 from pybroker.metadata.cache import MetadataCache
 from pybroker.metadata.delta import MetadataDelta, empty_image
-from pybroker.metadata.image import Endpoint, Provenance
+from pybroker.metadata.image import Endpoint, Provenance, TopicImage
 from pybroker.metadata.records import VersionedRecord
 from pybroker.metadata.registration import Registration
 from pybroker.native.partition import PartitionPosition, PartitionState, ProducerState
@@ -88,6 +88,11 @@ class Replicas:
         self.states: dict[Key, PartitionState] = {}
         #: Partitions whose new leader does not know its predecessor's high watermark yet.
         self.unsettled: set[Key] = set()
+        #: Topics in the metadata whose partitions are not served here yet.
+        self.opening: set[str] = set()
+
+    def is_opening(self, topic: TopicImage) -> bool:
+        return topic.name in self.opening
 
     async def settled(self) -> None:
         await asyncio.sleep(0)

@@ -49,6 +49,31 @@ def test_a_new_topic_is_unknown_at_first_and_there_at_the_next_request(version: 
     run(test())
 
 
+def test_a_topic_that_is_there_is_known_while_the_controller_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        services = await Services().start()
+        may_answer = asyncio.Event()
+
+        async def wait(*_: Any) -> m.CreateTopicsResponse:
+            await may_answer.wait()
+            return m.CreateTopicsResponse()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(services.controller, "perform", wait)
+            assert await ask(services, 9, "new") == {"new": UNKNOWN}
+            await asyncio.sleep(0)
+        await services.create("new")  # by somebody else
+        assert "new" in services.topic_creation
+        services.replicas.opening.add("new")
+        assert await ask(services, 9, "new") == {"new": UNKNOWN}, "clients would produce to it in vain"
+        services.replicas.opening.clear()
+        assert await ask(services, 9, "new") == {"new": OK}
+        may_answer.set()
+        await services.topic_creation.finished()
+
+    run(test())
+
+
 def test_the_answer_never_waits() -> None:
     """The dispatcher finishes a handler that does not suspend at once, without a task."""
 
