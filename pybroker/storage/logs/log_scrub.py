@@ -78,6 +78,14 @@ class LogScrub:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
+    async def _pause_for(self, read_bytes: float) -> None:
+        """As long as these bytes take at the rate that is set. A rate that changes meanwhile counts soon."""
+        while read_bytes > 0 and not self._is_over():
+            rate = self._bytes_per_second()
+            seconds = min(read_bytes / rate, _IDLE_S)
+            await self._pause(seconds)
+            read_bytes -= seconds * rate
+
     def _is_over(self) -> bool:
         return self._stopping.is_set() or self._bytes_per_second() <= 0
 
@@ -133,7 +141,7 @@ class LogScrub:
         """Read one log, at `speed` times the rate that is set."""
         self.progress = self.progress._replace(log=str(log))
         unreadable_count = 0
-        while not log.closing and not self._stopping.is_set() and unreadable_count < _MOST_UNREADABLE:
+        while not log.closing and not self._is_over() and unreadable_count < _MOST_UNREADABLE:
             try:
                 step = await log.run(log.native.scrub, scrub_pass, _STEP_BYTES)
             except NativeError as error:
@@ -147,7 +155,7 @@ class LogScrub:
                 _tell(log, step)
             if step.done:
                 return
-            await self._pause(step.read_bytes / max(1, speed * self._bytes_per_second()))
+            await self._pause_for(step.read_bytes / speed)
 
     def _tell_unreadable(self, log: PartitionLog, error: NativeError) -> bool:
         """Whether the pass goes on behind the place."""

@@ -16,7 +16,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.topic import TopicConfig
 from pybroker.native.broker import EVENT_APPENDED, BrokerOptions, NativeBroker
 from pybroker.native.errors import NativeError
-from pybroker.native.partition import SCRUB_NOTHING, NativePartition, ScrubStep
+from pybroker.native.partition import SCRUB_NOTHING, NativePartition, ScrubPass, ScrubStep
 from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
 from pybroker.storage.dirs.log_directory import LogDirectory
@@ -132,6 +132,33 @@ def test_it_can_be_turned_off(tmp_path: Path) -> None:
         assert scrub.progress.checked_bytes == 0
 
     run(tmp_path, body, "pybroker.scrub.bytes.per.second=0")
+
+
+@pytest.mark.parametrize("speed", ["0", "1000000000"])
+def test_a_rate_that_changes_while_it_reads_counts_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, speed: str
+) -> None:
+    read = NativePartition.scrub
+    pauses: list[float] = []
+
+    async def body(manager: LogManager, scrub: LogScrub) -> None:
+        def change(self: NativePartition, scrub_pass: ScrubPass, _: int) -> ScrubStep:
+            manager.config = BrokerConfig.load(None, [f"pybroker.scrub.bytes.per.second={first}"])
+            return read(self, scrub_pass, 1000)
+
+        async def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            assert len(pauses) < 1000, "it goes on in spite of all"
+            manager.config = BrokerConfig.load(None, [f"pybroker.scrub.bytes.per.second={speed}"])
+
+        first = "0" if speed == "0" else "1"
+        monkeypatch.setattr(NativePartition, "scrub", change)
+        monkeypatch.setattr(scrub, "_pause", pause)
+        await scrub.check_all()
+        assert scrub.progress.pass_count == 1
+        assert max(pauses, default=0) <= 60
+
+    run(tmp_path, body, logs=1)
 
 
 def test_a_sector_that_cannot_be_read_leaves_the_log_dir_in_service(
