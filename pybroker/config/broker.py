@@ -70,11 +70,11 @@ class BrokerConfig(ConfigValues):
         static, origins, notices = read_static(path, overrides)
         notices += [*notices_of(static, origins), *notices_of_listener(static, origins)]
         warnings = told_at_start(notices)
-        link_node_id(static, origins)
+        linked = link_node_id(static, origins)
         try:
             return cls(static=static, origins=origins, warnings=tuple(warnings))
         except ConfigError as error:
-            raise error.located(origins) from None
+            raise named_as_given(error, linked).located(origins) from None
 
     def with_dynamic(self, dynamic_default: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> BrokerConfig:
         """This configuration with other dynamic values.
@@ -178,9 +178,21 @@ def read_static(
     return static, origins, notices
 
 
-def link_node_id(static: dict[str, str], origins: dict[str, str]) -> None:
-    """node.id and broker.id are two names of one number; whoever gives one means both."""
+def link_node_id(static: dict[str, str], origins: dict[str, str]) -> dict[str, str]:
+    """node.id and broker.id are two names of one number; whoever gives one means both. Returns the name that was only
+    linked, with the one that was given."""
     for given, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
         if given in static and other not in static and static[given] != GENERATED_ID:
             static[other] = static[given]
             origins[other] = origins[given]
+            return {other: given}
+    return {}
+
+
+def named_as_given(error: ConfigError, linked: Mapping[str, str]) -> ConfigError:
+    """The same error, of the setting that was given where it names the one that was only linked to it."""
+    for other, given in linked.items():
+        if other in error.keys:
+            keys = dict.fromkeys(linked.get(key, key) for key in error.keys)
+            return ConfigError(error.message.replace(other, given), *keys, where=error.where)
+    return error

@@ -7,11 +7,11 @@ is left to complain about. Reads the file; keeps nothing. Failures are among the
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pybroker.config.broker import BrokerConfig, link_node_id, read_static
+from pybroker.config.broker import BrokerConfig, link_node_id, named_as_given, read_static
 from pybroker.config.broker_keys import find_key
 from pybroker.config.definition import ConfigError
 from pybroker.config.kept import parse_kept
@@ -68,21 +68,23 @@ def check(path: Path | str | None, overrides: Sequence[str] = ()) -> list[Findin
     except ConfigError as error:
         return [of_error(error)]
     notices = [*repeated, *notices_of(static, origins), *notices_of_listener(static, origins)]
-    link_node_id(static, origins)
-    findings = _errors(static, origins)
+    linked = link_node_id(static, origins)
+    findings = _errors(static, origins, linked)
     faulty = {key for each in findings for key in each.keys}
     findings += [_of_notice(each) for each in notices if each.key not in faulty]
     order = list(Severity)
     return sorted(findings, key=lambda each: (order.index(each.severity), each.line or 0))
 
 
-def _errors(static: dict[str, str], origins: dict[str, str]) -> list[Finding]:
+def _errors(static: dict[str, str], origins: dict[str, str], linked: Mapping[str, str]) -> list[Finding]:
     findings: list[Finding] = []
     left = dict(static)
+    names = {given: other for other, given in linked.items()}
     while True:
         try:
             BrokerConfig(static=left, origins=origins)
-        except ConfigError as error:
+        except ConfigError as wrong:
+            error = named_as_given(wrong, linked)
             at_fault = next((key for key in error.keys if key in left), None)
             if at_fault is not None or not findings:
                 findings.append(of_error(error.located(origins)))
@@ -90,6 +92,8 @@ def _errors(static: dict[str, str], origins: dict[str, str]) -> list[Finding]:
                 # A default that does not go with the rest: it stands for a setting that was taken out.
                 return findings
             del left[at_fault]
+            # One number with two names is wrong once.
+            left.pop(names.get(at_fault, ""), None)
         else:
             break
     # A key with the prefix of a listener has no effect, but whoever wrote it meant a value of its base.

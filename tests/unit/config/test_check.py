@@ -8,6 +8,7 @@ import pytest
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.check import Finding, Severity, check
+from pybroker.config.definition import ConfigError
 from pybroker.config.difference import differences, differences_of
 from pybroker.config.reference import as_markdown, as_rows
 
@@ -23,6 +24,19 @@ def write(tmp_path: Path, text: str) -> Path:
 
 def places(findings: list[Finding]) -> list[tuple[str, int | None, tuple[str, ...]]]:
     return [(each.severity.value, each.line, each.keys) for each in findings]
+
+
+@pytest.mark.parametrize("key", ["node.id", "broker.id"])
+@pytest.mark.parametrize("value", ["abc", "-5"])
+def test_an_id_that_is_wrong_is_told_once_by_the_name_that_was_given(tmp_path: Path, key: str, value: str) -> None:
+    path = write(tmp_path, f"{key}={value}\nprocess.roles=broker,controller\nnum.partitions=x\n")
+    errors = [each for each in check(path) if each.severity is Severity.ERROR]
+    assert places(errors) == [("error", 1, (key,)), ("error", 3, ("num.partitions",))]
+    assert f"Invalid value {value} for configuration {key};" in errors[0].text
+    path.write_text(f"{key}={value}\nprocess.roles=broker,controller\n")
+    with pytest.raises(ConfigError) as raised:
+        BrokerConfig.load(path)
+    assert str(raised.value) == errors[0].as_reason()
 
 
 def test_every_error_is_found_in_one_go(tmp_path: Path) -> None:
