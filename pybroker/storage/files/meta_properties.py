@@ -26,6 +26,7 @@ NODE_ID_KEYS: Mapping[int, str] = {0: "broker.id", 1: "node.id"}
 NEWEST_VERSION = 1
 #: A file without the key is of this one.
 _OLDEST_VERSION = "0"
+_LINE_ENDS = ("\n", "\r")
 _RESTORE = "restore the file from a backup, or write the lines as they were"
 
 
@@ -46,31 +47,47 @@ class MetaProperties(Value):
             text = read_text(path, "latin-1")
         except FileNotFoundError:
             return None
+        return cls.parse(text, str(path))
+
+    @classmethod
+    def parse(cls, text: str, source: str) -> MetaProperties:
+        """The identity that `text` states; `source` is the name that errors carry. StorageError when it makes no
+        sense. A broker and `pybroker log check` read it alike."""
         try:
-            values = {item.key: item.value for item in parse_properties(text, str(path))}
+            items = parse_properties(text, source)
         except ConfigError as error:
             raise StorageError(str(error)) from error
+        values = {item.key: item.value for item in items}
         version = values.get("version", _OLDEST_VERSION)
         node_id_key = {str(number): key for number, key in NODE_ID_KEYS.items()}.get(version)
         if node_id_key is None:
             raise StorageError(
-                f"{path}: version={version!r}, but only the versions 0 and 1 are known: start the program that wrote "
+                f"{source}: version={version!r}, but only the versions 0 and 1 are known: start the program that wrote "
                 f"the file, or {_RESTORE}"
             )
         missing = [key for key in (node_id_key, "cluster.id") if not values.get(key)]
-        if not values.get(DIRECTORY_ID) and (DIRECTORY_ID in text or not text.endswith("\n")):
+        if not values.get(DIRECTORY_ID) and (DIRECTORY_ID in text or not text.endswith(_LINE_ENDS)):
             # A part of the file is lost. Another id than the one that was would hide its partitions.
             missing.append(DIRECTORY_ID)
         if missing:
-            raise StorageError(f"{path} is damaged, {', '.join(missing)} is missing: {_RESTORE}")
+            raise StorageError(f"{source} is damaged, {', '.join(missing)} is missing: {_RESTORE}")
+        if not text.endswith(_LINE_ENDS) and items[-1].key != DIRECTORY_ID:
+            # A directory id says by its length whether it is whole.
+            raise StorageError(
+                f"{source} is damaged, the line of {items[-1].key} has no end, so a part of it may be lost: {_RESTORE}"
+            )
+        # As Java reads a number, but for a plus sign. Python would take more.
+        if re.fullmatch(r"-?[0-9]+", values[node_id_key]) is None:
+            raise StorageError(
+                f"{source}: {node_id_key}={values[node_id_key]} is malformed, it is no number: {_RESTORE}"
+            )
         try:
             directory_id = uuid_from_text(values[DIRECTORY_ID]) if DIRECTORY_ID in values else ZERO_UUID
-            found = cls(int(values[node_id_key]), values["cluster.id"], directory_id, int(version))
         except ValueError as error:
-            raise StorageError(f"{path}: {node_id_key} or {DIRECTORY_ID} is malformed: {error}") from error
+            raise StorageError(f"{source}: {DIRECTORY_ID} is malformed: {error}") from error
         if DIRECTORY_ID in values and is_reserved(directory_id):
-            raise StorageError(f"{path}: {DIRECTORY_ID}={values[DIRECTORY_ID]} is reserved: {_RESTORE}")
-        return found
+            raise StorageError(f"{source}: {DIRECTORY_ID}={values[DIRECTORY_ID]} is reserved: {_RESTORE}")
+        return cls(int(values[node_id_key]), values["cluster.id"], directory_id, int(version))
 
     @property
     def has_directory_id(self) -> bool:

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pybroker.protocol.uuids import ZERO_UUID, is_reserved, uuid_from_text, uuid_to_text
-from pybroker.storage.files.meta_properties import DIRECTORY_ID, NODE_ID_KEYS
+from pybroker.protocol.uuids import ZERO_UUID, uuid_from_text, uuid_to_text
+from pybroker.storage.errors import StorageError
+from pybroker.storage.files.meta_properties import DIRECTORY_ID, NODE_ID_KEYS, MetaProperties
 from pybroker.storage.offline.small_files import read_whole
 
 _NUMBER = r"(?:0|[1-9]\d{0,18})"
@@ -129,29 +130,32 @@ def partition_metadata(path: Path) -> bytes:
 
 
 def meta_properties(path: Path) -> dict[str, str]:
-    """meta.properties (KIP-631, KIP-858): its keys and values, the formats of all checked."""
+    """meta.properties (KIP-631, KIP-858): its keys and values, the formats of all checked. What a broker refuses is
+    damage, and so are lines that no broker writes."""
+    text = read_whole(path).decode("latin-1")
+    try:
+        found = MetaProperties.parse(text, "meta.properties")
+    except StorageError as error:
+        raise Damage(str(error)) from None
+    # An editor may have ended all lines as on Windows; a broker reads them.
+    end = "\r\n" if text.count("\n") == text.count("\r\n") else "\n"
     values: dict[str, str] = {}
-    for position, line in _lines(path, "meta.properties"):
+    position = 0
+    for line in text.split(end):
         if line.startswith("#"):
-            if not line.isprintable():
+            if not line.isascii() or not line.isprintable():
                 raise Damage("a comment has a character that cannot be printed", position)
-            continue
-        match = _PROPERTY.fullmatch(line)
-        if match is None or match[1] in values:
-            raise Damage(f"{line!r} is no line of meta.properties", position)
-        values[match[1]] = match[2].replace("\\", "")
-    node_id_key = {str(number): key for number, key in NODE_ID_KEYS.items()}.get(values.get("version", ""))
-    if node_id_key is None:
-        raise Damage(f"version={values.get('version')}, but only the versions 0 and 1 are known")
-    demanded = {"version", node_id_key, "cluster.id"}
-    if missing := demanded - values.keys():
-        raise Damage(f"{', '.join(sorted(missing))} is missing")
-    if strange := values.keys() - demanded - {DIRECTORY_ID}:
-        raise Damage(f"{', '.join(sorted(strange))} is no key of meta.properties of version {values['version']}")
-    if re.fullmatch(_NUMBER, values[node_id_key]) is None:
-        raise Damage(f"{node_id_key}={values[node_id_key]} is no number")
-    if DIRECTORY_ID in values and is_reserved(_uuid(values[DIRECTORY_ID], 0, DIRECTORY_ID)):
-        raise Damage(f"{DIRECTORY_ID}={values[DIRECTORY_ID]} is reserved")
+        elif line or position < len(text):
+            match = _PROPERTY.fullmatch(line)
+            if match is None or match[1] in values:
+                raise Damage(f"{line!r} is no line of meta.properties", position)
+            values[match[1]] = match[2].replace("\\", "")
+        position += len(line) + len(end)
+    values.setdefault("version", str(found.version))
+    if strange := values.keys() - {"version", NODE_ID_KEYS[found.version], "cluster.id", DIRECTORY_ID}:
+        raise Damage(f"{', '.join(sorted(strange))} is no key of meta.properties of version {found.version}")
+    if DIRECTORY_ID in values:
+        _uuid(values[DIRECTORY_ID], 0, DIRECTORY_ID)
     return values
 
 

@@ -47,12 +47,50 @@ def test_a_dir_of_any_age_opens_and_keeps_its_version(tmp_path: Path, kind: str)
     assert again.metadata.directory_id == directory_id
 
 
-@pytest.mark.parametrize("kind", [each for each in FILES if each != "no version"])
+@pytest.mark.parametrize("kind", FILES)
 def test_the_tools_take_it_for_whole(tmp_path: Path, kind: str) -> None:
     text, version = FILES[kind]
     _write(tmp_path, text)
     values = text_files.meta_properties(tmp_path / FILE_NAME)
     assert (values["version"], text_files.node_id_of(values)) == (str(version), 1)
+
+
+_WHOLE = f"version=1\nnode.id=1\ncluster.id={CLUSTER}\ndirectory.id={DIRECTORY}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_whole"),
+    [
+        (_WHOLE.replace("version=1\nnode", "broker"), True),
+        (_WHOLE.replace("\n", "\r\n"), True),
+        ("#\n" + _WHOLE.replace("\n", "\r\n"), False),
+        (_WHOLE.rstrip("\n"), True),
+        (_WHOLE.rstrip("w\n"), False),
+        (_WHOLE.replace("node.id=1", "node.id=-1"), True),
+        (_WHOLE.replace("node.id=1", "node.id=01"), True),
+        (_WHOLE.replace("node.id=1", "node.id=1_0"), False),
+        (_WHOLE.replace("node.id=1", "node.id=\u0661"), False),
+        (FILES["ZooKeeper"][0].rstrip("\n"), False),
+        (FILES["came from ZooKeeper"][0].rstrip("\n"), False),
+        (FILES["came from ZooKeeper"][0].replace("version=0\n", ""), True),
+    ],
+)
+def test_the_broker_and_the_tools_read_it_alike(tmp_path: Path, text: str, is_whole: bool) -> None:
+    (tmp_path / FILE_NAME).write_bytes(text.encode("utf-8"))
+    try:
+        found = MetaProperties.read(tmp_path)
+    except StorageError:
+        found = None
+    try:
+        checked = text_files.meta_properties(tmp_path / FILE_NAME)
+    except text_files.Damage:
+        checked = None
+    # Lines with different ends are read, and no broker has written them.
+    assert (found is not None) is (is_whole or text.startswith("#\nv"))
+    assert (checked is not None) is is_whole
+    if found is not None and checked is not None:
+        assert text_files.node_id_of(checked) == found.node_id
+        assert (checked["version"], checked["cluster.id"]) == (str(found.version), CLUSTER)
 
 
 def test_what_version_0_is_given_is_what_kafka_writes(tmp_path: Path) -> None:
