@@ -326,6 +326,9 @@ class GroupCoordinator:
         """For who reads offsets: not while a commit of many is there in part."""
         one = self._readable_shard(group_id)
         await one.appender.replayed()
+        # The partition may have moved to another broker meanwhile.
+        if self._readable_shard(group_id) is not one:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return one.state
 
     def check_readable(self, group_id: str) -> None:

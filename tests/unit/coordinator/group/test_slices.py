@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+import pytest
 import scenario
 from broker_double import BrokerDouble, image_with
 from memory_writer import MemoryWriter
 
 from pybroker.coordinator.group.runtime import ShardStatus
 from pybroker.protocol import messages as m
-from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.errors import ErrorCode, KafkaError
 from tests.harness.look_counter import LookCounter
 
 PARTITIONS = 3_000
@@ -120,6 +121,32 @@ def test_a_commit_is_refused_when_its_partition_is_led_elsewhere_in_the_end() ->
             await asyncio.sleep(0)
         await asyncio.gather(*(broker.groups.on_resignation(each) for each in list(broker.groups._shards)))
         assert codes(await committing) == {ErrorCode.NOT_COORDINATOR}
+        await broker.groups.stop()
+
+    run(test())
+
+
+@pytest.mark.parametrize("is_elected_again", [False, True])
+def test_offsets_are_not_read_of_a_partition_that_is_led_elsewhere_in_the_end(is_elected_again: bool) -> None:
+    async def test() -> None:
+        broker = await started()
+        (shard,) = broker.groups._shards.values()
+        committing = asyncio.create_task(broker.call("a", 8, 9, commit_of_topics("g")))
+        while shard.appender._replaying is None:  # noqa: ASYNC110 - it comes in one of the next rounds
+            await asyncio.sleep(0)
+        fetches = [
+            asyncio.create_task(broker.groups.fetch_all_offsets("g", False)),
+            asyncio.create_task(broker.groups.fetch_offsets("g", "t1", bytes(16), [0], False)),
+        ]
+        await asyncio.sleep(0)
+        assert not any(each.done() for each in fetches), "the test needs reads that wait"
+        resigning = asyncio.create_task(broker.groups.on_resignation(0))
+        if is_elected_again:
+            broker.groups.on_election(0, 2)
+        for each in await asyncio.gather(*fetches, return_exceptions=True):
+            assert isinstance(each, KafkaError)
+            assert each.code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        await asyncio.gather(resigning, committing)
         await broker.groups.stop()
 
     run(test())
