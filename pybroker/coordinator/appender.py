@@ -268,11 +268,13 @@ class PartitionAppender:
     async def _decide_in_slices(self, batch: PendingBatch, error: ErrorCode, base_offset: int) -> None:
         """Nothing else is appended meanwhile, as it would be decided before the rest of this."""
         self._replaying = self._loop.create_future()
-        await run_in_slices(self._decide_steps(batch, error, base_offset))
-        self._replaying.set_result(None)
-        self._replaying = None
-        self._in_flight = None
-        self._go_on()
+        try:
+            await run_in_slices(self._decide_steps(batch, error, base_offset))
+        finally:
+            self._replaying.set_result(None)
+            self._replaying = None
+            self._in_flight = None
+            self._go_on()
 
     def _explained(self, batch: PendingBatch, failure: Exception) -> ErrorCode:
         """Log why a batch could not be appended; the code that clients are to see."""
@@ -296,7 +298,10 @@ class PartitionAppender:
                 self._partition,
                 base_offset,
             )
-        batch.answer(error)
+        try:
+            batch.answer(error)
+        except Exception:  # a defect: what comes behind this batch must not wait for ever
+            logger.exception("%s-%d: those who wait for a batch could not be told", self._topic, self._partition)
 
     def _apply_steps(self, batch: PendingBatch, error: ErrorCode, base_offset: int) -> Generator[None, None, None]:
         """Each outcome by itself: a defect in one must not leave those parked who wait for another. Raises it, at the

@@ -12,7 +12,7 @@ from broker_double import SystemClock, settle
 from memory_writer import MemoryWriter
 from virtual_time import run
 
-from pybroker.coordinator.appender import AfterReceived, PartitionAppender, at_once
+from pybroker.coordinator.appender import AfterReceived, PartitionAppender, PendingBatch, at_once
 from pybroker.coordinator.outcome import NOTHING, CoordinatorRecord, Outcome
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode, KafkaError
@@ -147,6 +147,60 @@ def test_a_defect_in_replay_is_told(caplog: pytest.LogCaptureFixture) -> None:
 
     run(test())
     assert "could not be applied" in caplog.text
+
+
+@pytest.mark.parametrize("count", [1, 300])
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_defect_in_telling_holds_up_nothing_else(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, count: int, is_refused: bool
+) -> None:
+    def fail(self: PendingBatch, *_: Any) -> None:
+        raise RuntimeError("a defect")
+
+    async def test() -> None:
+        made = Setup()
+        made.writer.max_message_bytes = 100_000
+        made.writer.fail_with = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_refused else None
+        with monkeypatch.context() as patch:
+            patch.setattr(PendingBatch, "answer", fail)
+            made.submit(*range(count))
+            await settle()
+        made.writer.fail_with = None
+        async with asyncio.timeout(5):
+            assert await made.submit("next") is ErrorCode.NONE
+            await made.appender.replayed()
+            await made.appender.closed()
+
+    run(test())
+    assert "could not be told" in caplog.text
+
+
+@pytest.mark.parametrize("end", [RuntimeError, asyncio.CancelledError])
+def test_a_long_replay_that_is_cut_short_leaves_no_reader_waiting(
+    monkeypatch: pytest.MonkeyPatch, end: type[BaseException]
+) -> None:
+    async def cut(_: Any) -> None:
+        raise end
+
+    async def test() -> None:
+        made = Setup()
+        made.writer.max_message_bytes = 100_000
+        made.writer.hold()
+        made.submit(*range(300))
+        await settle()
+        with monkeypatch.context() as patch:
+            patch.setattr("pybroker.coordinator.appender.run_in_slices", cut)
+            made.writer.release()
+            await settle()
+        reading, coming = asyncio.create_task(made.appender.replayed()), made.submit("next")
+        await settle()
+        assert reading.done()
+        assert coming.done() and coming.result() is ErrorCode.NONE
+        assert made.appender._task is not None
+        with pytest.raises(end):
+            await made.appender._task
+
+    run(test())
 
 
 def test_how_long_clients_wait_counts_from_when_they_ask() -> None:
