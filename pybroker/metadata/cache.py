@@ -142,7 +142,9 @@ class MetadataCache:
             fragment = _encode_topics([topic_row(image.cluster, topic, variant)], variant)
         else:
             fragment = await run_in_slices(_large_topic_steps(image.cluster, topic, variant))
-        encoded.by_id[topic.id] = (topic, fragment)
+        # Meanwhile the topic may have changed or gone; what is gone would be kept for good.
+        if encoded.topics.by_id.get(topic.id) is topic:
+            encoded.by_id[topic.id] = (topic, fragment)
         return fragment
 
     def _encode_head(self, image: MetadataImage, variant: Variant) -> bytes:

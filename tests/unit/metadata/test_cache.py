@@ -59,6 +59,47 @@ def test_rows_with_errors_are_encoded_as_one_by_one(image: MetadataImage, versio
     assert body == _plain(image, variant, missing)
 
 
+@pytest.mark.parametrize("is_deleted", [True, False])
+@pytest.mark.parametrize("partition_count", [3, 1_000])
+def test_a_topic_that_goes_or_changes_while_it_is_answered_is_not_kept(
+    image: MetadataImage, replay: Replay, monkeypatch: pytest.MonkeyPatch, is_deleted: bool, partition_count: int
+) -> None:
+    topic_id = b"\7" * 16
+    fields: dict[str, Any] = {"topic_id": topic_id, "replicas": [1], "isr": [1], "leader": 1, "leader_epoch": 0}
+    partitions = [m.PartitionRecord(partition_id=index, **fields) for index in range(partition_count)]
+    old = replay(image, m.TopicRecord(name="large", topic_id=topic_id), *partitions)
+    change = (
+        m.RemoveTopicRecord(topic_id=topic_id)
+        if is_deleted
+        else m.PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader=-1)
+    )
+    new = replay(old, change)
+    variant = Variant(9, "PLAINTEXT")
+    cache = MetadataCache(1)
+
+    async def run() -> None:
+        waiting, may_go_on = asyncio.Event(), asyncio.Event()
+
+        async def held(items: Any, every: int = 16) -> Any:
+            for item in items:
+                if not may_go_on.is_set():
+                    waiting.set()
+                    await may_go_on.wait()
+                yield item
+
+        with monkeypatch.context() as patch:
+            patch.setattr("pybroker.metadata.cache.in_slices", held)
+            answering = asyncio.create_task(cache.some_topics(old, variant, [old.topics.by_name["large"]]))
+            await waiting.wait()
+        await cache.all_topics(new, variant)
+        may_go_on.set()
+        await answering
+        kept = cache._variants[variant].by_id
+        assert {key: topic for key, (topic, _) in kept.items()} == dict(new.topics.by_id)
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_topic_with_many_partitions_is_encoded_in_slices(image: MetadataImage, replay: Replay, version: int) -> None:
     partition = {"topic_id": b"t" * 16, "replicas": [1], "isr": [1], "leader": 1}
