@@ -116,6 +116,8 @@ class LogScrub:
             if self._is_over():
                 return
             await self._check(log, ScrubPass(opened=True), _OPENED_SPEED)
+            if self._is_over():
+                return  # perhaps in the middle of this one: it is read anew when the scrub is turned on
             self._checked_tags.add(log.tag)
         self.progress = self.progress._replace(log="")
         if logs:

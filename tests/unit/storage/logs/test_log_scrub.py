@@ -161,6 +161,42 @@ def test_a_rate_that_changes_while_it_reads_counts_soon(
     run(tmp_path, body, logs=1)
 
 
+def test_an_active_segment_at_which_the_scrub_was_turned_off_is_read_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = NativePartition.scrub
+    done: list[bool] = []
+
+    async def fill(manager: LogManager, scrub: LogScrub) -> None:
+        native = manager.logs["t", 0].native
+        for number in range(2):
+            native.append(record_batch.build(0, 0, [Record(None, bytes(900))], timestamp_ms=1), 99 + number)
+        await until_written(native, BATCH_COUNT + 2)
+
+    async def body(manager: LogManager, scrub: LogScrub) -> None:
+        running = manager.config
+        log = await manager.open(
+            ("t", 0), bytes(range(16)), bytes(16), 0, TopicConfig.resolve({}, running), is_new=False
+        )
+
+        def turn_off(self: NativePartition, scrub_pass: ScrubPass, _: int) -> ScrubStep:
+            step = read(self, scrub_pass, 1000)
+            done.append(bool(step.done))
+            if len(done) == 1:
+                manager.config = BrokerConfig.load(None, ["pybroker.scrub.bytes.per.second=0"])
+            return step
+
+        monkeypatch.setattr(NativePartition, "scrub", turn_off)
+        await scrub.check_opened()
+        assert done == [False], "the test needs a part of the segment"
+        manager.config = running
+        await scrub.check_opened()
+        assert done[-1] and log.native.state.log_end_offset == BATCH_COUNT + 2
+
+    run(tmp_path, fill, logs=1)
+    run(tmp_path, body, logs=0)
+
+
 def test_a_sector_that_cannot_be_read_leaves_the_log_dir_in_service(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
