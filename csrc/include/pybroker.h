@@ -241,9 +241,10 @@ typedef struct pb_partition_recovery {
     int64_t scanned_bytes;
     int64_t truncated_bytes;
     int32_t segment_count;
-    int32_t rebuilt_index_count;
-    int64_t old_magic_offset; /* first batch older than magic 2; -1 none */
-    int64_t gap_offset;       /* all gaps between segments that the log has now lie below it */
+    int32_t unsound_index_count;   /* segments whose index files were missing or wrong; they were built again */
+    int64_t unsound_index_segment; /* base offset of the first */
+    int64_t old_magic_offset;      /* first batch older than magic 2; -1 none */
+    int64_t gap_offset;            /* all gaps between segments that the log has now lie below it */
     /* The largest id of the producers that the log remembers; -1 none. Ids from 2^62 on do not count: no controller
      * comes so far, and a client that made one up must not take the others along. */
     int64_t largest_producer_id;

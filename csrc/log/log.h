@@ -75,9 +75,11 @@ typedef struct pb_log_recovery {
     int64_t truncated_bytes;
     int32_t segment_count;
     int32_t rebuilt_index_count;
-    int64_t largest_producer_id; /* see pb_partition_recovery in pybroker.h */
-    int64_t gap_offset;          /* the gaps between segments that were taken for the cleaner's lie below it */
-    bool old_magic_found;        /* batches older than magic 2 lie in this log; they cannot be served */
+    int32_t unsound_index_count;   /* of those, the segments whose files were missing or wrong, */
+    int64_t unsound_index_segment; /* and the base offset of the first */
+    int64_t largest_producer_id;   /* see pb_partition_recovery in pybroker.h */
+    int64_t gap_offset;            /* the gaps between segments that were taken for the cleaner's lie below it */
+    bool old_magic_found;          /* batches older than magic 2 lie in this log; they cannot be served */
     int64_t old_magic_offset;
     /* Damage below the recovery point, which stays where it is and cannot be read: the first, and how many there are.
      */

@@ -79,15 +79,16 @@ class PartitionRecovery(NamedTuple):
 
     If `hole_count` is above 0, `hole_…` tell of damage that stays in the log and cannot be read. If `kept_file_count`
     is, `cut_…` and `kept_…` tell of intact batches that were taken off the log into files beside it. Segments are named
-    by their base offsets. All gaps that the log has between segments lie below `gap_offset`. `largest_producer_id` is
-    that of the producers the log remembers, -1 without any; ids from 2^62 on, which no controller gave out, do not
-    count.
+    by their base offsets. The index files of `unsound_index_count` segments were missing or wrong, and are built again.
+    All gaps that the log has between segments lie below `gap_offset`. `largest_producer_id` is that of the producers
+    the log remembers, -1 without any; ids from 2^62 on, which no controller gave out, do not count.
     """
 
     scanned_bytes: int
     truncated_bytes: int
     segment_count: int
-    rebuilt_index_count: int
+    unsound_index_count: int
+    unsound_index_segment: int
     old_magic_offset: int
     gap_offset: int = 0
     largest_producer_id: int = -1
@@ -264,7 +265,7 @@ CLEAN_IDLE: int = lib.PB_CLEAN_IDLE
 CLEAN_MAPPING: int = lib.PB_CLEAN_MAPPING
 CLEAN_REWRITING: int = lib.PB_CLEAN_REWRITING
 
-_RECOVERY = struct.Struct("<qqiiqqq10qii")
+_RECOVERY = struct.Struct("<qqiiqqqq10qii")
 _STATE = struct.Struct("<7qi4x8q")
 _SEGMENT = struct.Struct("<7q")
 _PRODUCER = struct.Struct("<3q3i4x")

@@ -143,7 +143,7 @@ static int store_whole(pb_recovery *r, pb_segment *segment)
 int pb_recovery_check_sealed(pb_recovery *r, uint32_t index)
 {
     pb_segment *segment = r->log->segments[index];
-    if (pb_recovery_load_indexes(segment, segment->size_bytes, sealed_end_of(r->log, index)))
+    if (pb_recovery_load_indexes(r, segment, sealed_end_of(r->log, index)))
         return 0;
     int rc = pb_recovery_open_file(r, segment);
     if (rc != 0)
@@ -219,7 +219,7 @@ int pb_recovery_scan_segment(pb_recovery *r, uint32_t index, int64_t *next_offse
 int pb_recovery_find_end(pb_recovery *r, int64_t *next_offset, bool *damaged)
 {
     pb_segment *active = pb_log_active(r->log);
-    *damaged = !pb_recovery_load_indexes(active, active->size_bytes, INT64_MAX);
+    *damaged = !pb_recovery_load_indexes(r, active, INT64_MAX);
     if (*damaged)
         return 0;
     pb_replay replay = replay_of(r, active, 0);

@@ -74,7 +74,8 @@ static bool never_written(const pb_segment *segment, int64_t log_bytes)
     return log_bytes > 0 && segment->offset_index.flushed_count == 0 && segment->time_index.flushed_count == 0;
 }
 
-bool pb_recovery_load_indexes(pb_segment *segment, int64_t log_bytes, int64_t end_offset)
+/* Loads what the files of the offset and the time index tell. */
+static bool load_entries(pb_segment *segment, int64_t log_bytes, int64_t end_offset)
 {
     pb_io *io = segment->io;
     int64_t file_bytes;
@@ -96,15 +97,29 @@ bool pb_recovery_load_indexes(pb_segment *segment, int64_t log_bytes, int64_t en
     segment->largest_timestamp_ms = last.timestamp_ms;
     segment->largest_timestamp_offset = last.offset;
     segment->last_time_entry_ms = last.timestamp_ms;
-    if (never_written(segment, log_bytes))
-        return false;
-    file = open_index(segment, PB_FILE_TRANSACTION_INDEX, &file_bytes);
+    return true;
+}
+
+static bool load_transactions(pb_segment *segment, int64_t end_offset)
+{
+    int64_t file_bytes;
+    int file = open_index(segment, PB_FILE_TRANSACTION_INDEX, &file_bytes);
     if (file >= 0)
-        io->ops->file_close(io, file);
-    good = file == -ENOENT || (file >= 0 && transactions_sane(segment, file_bytes, end_offset));
-    if (good)
+        segment->io->ops->file_close(segment->io, file);
+    return file == -ENOENT || (file >= 0 && transactions_sane(segment, file_bytes, end_offset));
+}
+
+bool pb_recovery_load_indexes(pb_recovery *r, pb_segment *segment, int64_t end_offset)
+{
+    bool whole = load_entries(segment, segment->size_bytes, end_offset);
+    bool written = !(whole && never_written(segment, segment->size_bytes));
+    if (whole && written && load_transactions(segment, end_offset)) {
         segment->indexes = PB_SYNCED;
-    return good;
+        return true;
+    }
+    if (written && segment->size_bytes > 0 && r->report->unsound_index_count++ == 0)
+        r->report->unsound_index_segment = segment->base_offset;
+    return false;
 }
 
 static int store_index(pb_segment *segment, pb_file_kind kind, bool sync)

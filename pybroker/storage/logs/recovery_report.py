@@ -23,6 +23,8 @@ def tell(path: Path, recovery: PartitionRecovery, end_offset: int, durable_end: 
             path,
             recovery.old_magic_offset,
         )
+    if recovery.unsound_index_count > 0:
+        _tell_indexes(path, recovery)
     if recovery.hole_count > 0:
         _tell_holes(path, recovery)
     if recovery.kept_file_count > 0:
@@ -46,6 +48,16 @@ def tell(path: Path, recovery: PartitionRecovery, end_offset: int, durable_end: 
 
 def _segment(path: Path, base_offset: int) -> Path:
     return path / f"{base_offset:020}.log"
+
+
+def _tell_indexes(path: Path, recovery: PartitionRecovery) -> None:
+    more_count = recovery.unsound_index_count - 1
+    more = f", and those of {more_count} more segments," if more_count > 0 else ""
+    logger.warning(
+        "%s: index files of this segment%s were missing or did not match, and have been built again from the batches",
+        _segment(path, recovery.unsound_index_segment).with_suffix(".*index"),
+        more,
+    )
 
 
 def _tell_holes(path: Path, recovery: PartitionRecovery) -> None:

@@ -130,8 +130,8 @@ def partition_metadata(path: Path) -> bytes:
 
 
 def meta_properties(path: Path) -> dict[str, str]:
-    """meta.properties (KIP-631, KIP-858): its keys and values, the formats of all checked. What a broker refuses is
-    damage, and so are lines that no broker writes."""
+    """meta.properties (KIP-631, KIP-858): its keys and values, the formats of all checked. Damage is what a broker
+    refuses, and every line that no broker writes."""
     text = read_whole(path).decode("latin-1")
     try:
         found = MetaProperties.parse(text, "meta.properties")

@@ -93,6 +93,7 @@ TEST(data_below_the_recovery_point_is_not_scanned)
     CHECK_INT(pb_log_written_end(f.log), 150);
     CHECK_INT(f.recovery.scanned_bytes, active_bytes);
     CHECK_INT(f.recovery.rebuilt_index_count, 1);
+    CHECK_INT(f.recovery.unsound_index_count, 0);
     pb_producer_info info;
     CHECK_INT(pb_log_producers(f.log, &info, 1), 1);
     CHECK_INT(info.last_sequence, 149);
@@ -187,6 +188,8 @@ TEST(damaged_and_missing_indexes_are_rebuilt)
             free(noise);
             fixture_open(&f);
             CHECK_INT(f.recovery.rebuilt_index_count, 1);
+            CHECK_INT(f.recovery.unsound_index_count, 1);
+            CHECK_INT(f.recovery.unsound_index_segment, 0);
             CHECK_INT(pb_log_written_end(f.log), 180);
             size_t rebuilt_length;
             uint8_t *rebuilt = file_load(&f, NAMES[kind], &rebuilt_length);

@@ -112,3 +112,17 @@ def test_a_log_that_ends_below_its_recovery_point_is_told(tmp_path: Path, caplog
         assert asyncio.run(open_log(tmp_path))[0] == DAMAGED
     (said,) = [record.getMessage() for record in caplog.records]
     assert f"ends at offset {DAMAGED}, but was synced up to {BATCH_COUNT}" in said
+
+
+def test_index_files_that_are_built_again_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_damaged(tmp_path)
+    asyncio.run(open_log(tmp_path))
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(open_log(tmp_path))
+        assert caplog.records == []
+        (tmp_path / "t-0" / SEGMENT).with_suffix(".index").unlink()
+        asyncio.run(open_log(tmp_path))
+    (said,) = [record.getMessage() for record in caplog.records]
+    name = SEGMENT.removesuffix("log") + "*index"
+    assert said.startswith(f"{tmp_path / 't-0' / name}: index files of this segment were missing")
