@@ -37,10 +37,10 @@ void pb_recovery_close_file(pb_segment *segment);
 int pb_recovery_open_file(pb_recovery *r, pb_segment *segment);
 
 /*
- * Load the counts of a segment's indexes. false: they have to be built again. One is missing or damaged, or has an entry
- * from `end_offset` on, and the report says so. Or they were made with their segment and never written, which is in
- * order. A log may have been cut at the recovery point and rolled there before its indexes were written again: then they
- * still speak of what was cut off. That an offset index does shows in its positions.
+ * Load the counts of a segment's indexes. false: they have to be built again. One is missing or damaged, or has an
+ * entry from `end_offset` on, and the report says so. Or they were made with their segment and never written, which is
+ * in order. A log may have been cut at the recovery point and rolled there before its indexes were written again: then
+ * they still speak of what was cut off. That an offset index does shows in its positions.
  */
 bool pb_recovery_load_indexes(pb_recovery *r, pb_segment *segment, int64_t end_offset);
 /* Write a rebuilt sealed segment's indexes; for the active one there is pb_recovery_write_active. Upkeep syncs them
