@@ -1,8 +1,8 @@
-"""Histograms of latencies as pbload keeps them, and HdrHistogram's log format for other people's tools.
+"""Latency histograms with pbload's buckets, and HdrHistogram's log format for other tools.
 
-128 buckets per power of two: a value is known to 0.8 %. That is the layout of an HdrHistogram with two significant
-digits whose least value is 1 ns, so counts are written to a log as they are. Format: HdrHistogram's log of version 1.3,
-with histograms of encoding V2 (https://github.com/HdrHistogram/HdrHistogram). Values only.
+Each power of two has 128 buckets, so a value is known to 0.8 %. An HdrHistogram with two significant digits and a
+lowest value of 1 ns has the same buckets, so the counts go into its log unchanged. The log has HdrHistogram's version
+1.3, and its histograms have encoding V2 (https://github.com/HdrHistogram/HdrHistogram).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SIGNIFICANT_DIGITS = 2
 
 
 def bucket_of(value_ns: int) -> int:
-    """The number of the bucket that holds a value; what is too large counts as the largest."""
+    """The number of the bucket that holds a value. A value above `HIGHEST_NS` is in the last bucket."""
     value_ns = min(max(value_ns, 0), HIGHEST_NS)
     shift = max(0, value_ns.bit_length() - 1 - _SUB_BITS)
     return (shift << _SUB_BITS) + (value_ns >> shift)
@@ -36,27 +36,28 @@ def upper_edge_ns(bucket: int) -> int:
 
 
 class Histogram:
-    """How often which latency was seen."""
+    """Counts latencies by bucket."""
 
     def __init__(self, pairs: Iterable[Sequence[int]] = ()) -> None:
         """`pairs` are (number of a bucket, count), as pbload prints them."""
         self.counts: Counter[int] = Counter({int(bucket): int(count) for bucket, count in pairs})
 
     def record(self, value_ns: int) -> None:
-        """Note one latency."""
+        """Count one latency."""
         self.counts[bucket_of(value_ns)] += 1
 
     @property
     def count(self) -> int:
-        """How many latencies."""
+        """How many latencies were counted."""
         return self.counts.total()
 
     def pairs(self) -> list[list[int]]:
-        """As it is saved: [number of a bucket, count] in order."""
+        """The histogram for JSON: [bucket number, count] of each bucket that is not empty, in ascending order."""
         return [[bucket, count] for bucket, count in sorted(self.counts.items()) if count]
 
     def quantiles_us(self, shares: Sequence[float]) -> list[float]:
-        """The upper edges of the buckets that hold these quantiles (0 to 1, ascending); zeros when there is nothing."""
+        """For each quantile of `shares` (0 to 1, ascending), the upper edge of its bucket, in microseconds. All zeros
+        when the histogram is empty."""
         total, found, seen = self.count, [], 0
         ordered = iter(sorted(self.counts.items()))
         bucket = 0
@@ -69,7 +70,7 @@ class Histogram:
         return found
 
     def encoded(self) -> str:
-        """HdrHistogram's compressed encoding V2 in base 64, values in nanoseconds."""
+        """The histogram in HdrHistogram's compressed encoding V2, in base 64. Values are in nanoseconds."""
         body = bytearray()
         zeros = 0
         for bucket in range(max(self.counts, default=-1) + 1):
@@ -87,7 +88,7 @@ class Histogram:
 
 
 def _zigzag_leb128(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; the ninth byte has eight."""
+    """Zigzag LEB128: seven bits a byte, the lowest bits first. A ninth byte has eight bits."""
     left = ((value << 1) ^ (value >> 63)) & ((1 << 64) - 1)
     out = bytearray()
     while left >= 0x80 and len(out) < 8:
@@ -98,7 +99,8 @@ def _zigzag_leb128(value: int) -> bytes:
 
 
 def log_lines(start_s: float, tagged: Iterable[tuple[str, float, float, Histogram]]) -> list[str]:
-    """A log: `start_s` in seconds since the epoch; then tag, start since the epoch, seconds, histogram of intervals."""
+    """The lines of a log that begins at `start_s`, in seconds since the epoch. `tagged` has for each interval its tag,
+    its start in seconds since the epoch, its length in seconds, and its histogram."""
     lines = [
         "#[Logged by pybroker perf, latencies in ns]",
         "#[Histogram log format version 1.3]",

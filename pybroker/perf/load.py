@@ -1,6 +1,7 @@
-"""One load as a child process: pbload, or real clients that print the same lines. Read by a thread of its own.
+"""Runs one load as a child process and reads its output on a thread.
 
-Lines are JSON: one for each interval while it runs, and the result at the end. Can fail: `LoadFailed`.
+The child is pbload, or a program with real clients that prints the same lines. Each line is JSON: one line for each
+interval while the load runs, and the result at the end.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from pybroker.perf import lifetime
 from pybroker.perf.histogram import Histogram
 from pybroker.protocol.errors import ErrorCode
 
-#: The faults of an answer, besides codes of Kafka.
-_LACKS = {"malformed": "malformed answers", "empty": "answers without records, where there were some"}
+#: pbload counts failed answers by Kafka's error code. These two faults have no error code.
+_FAULTS = {"malformed": "malformed answers", "empty": "answers without records, where there were some"}
 
 
 class LoadFailed(RuntimeError):
@@ -26,7 +27,7 @@ class LoadFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Interval:
-    """The counts of one stretch of time. `start_s` is in seconds since the epoch."""
+    """The counts of a load in one interval. `start_s` is in seconds since the epoch."""
 
     start_s: float
     seconds: float
@@ -38,7 +39,7 @@ class Interval:
 
     @classmethod
     def of(cls, line: dict[str, Any]) -> Interval:
-        """From a line, or from what `as_json` gave."""
+        """The interval of a line that the load printed, or of a dict that `as_json` returned."""
         counts = (int(line["requests"]), int(line["records"]), int(line["payload_bytes"]))
         return cls(
             float(line["time_s"]), float(line["seconds"]), *counts, line["latency_us"], Histogram(line["histogram"])
@@ -55,7 +56,7 @@ class Interval:
         return self.requests / self.seconds if self.seconds else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """As it is saved."""
+        """The interval as a dict for JSON."""
         return {
             "time_s": self.start_s,
             "seconds": self.seconds,
@@ -69,18 +70,19 @@ class Interval:
 
 @dataclass
 class Load:
-    """A load by name, the command that makes it, and what it measured; `result` is the last line, once it has ended."""
+    """A load: its name, its command, and what it has measured so far. `result` is the last line that the command
+    prints; it is empty until then."""
 
     name: str
     command: Sequence[str]
-    #: Additional facts for `result`: options that the program itself does not repeat.
+    #: Options of the load that its last line does not repeat; they are added to `result`.
     facts: dict[str, Any] = field(default_factory=dict)
     intervals: list[Interval] = field(default_factory=list)
     result: dict[str, Any] = field(default_factory=dict)
     histogram: Histogram = field(default_factory=Histogram)
 
     def as_json(self) -> dict[str, Any]:
-        """As it is saved; `from_json` reads it."""
+        """The load as a dict for JSON; `from_json` reads it."""
         return {
             "name": self.name,
             "command": list(self.command),
@@ -91,15 +93,15 @@ class Load:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Load:
-        """A saved load; `KeyError`, `TypeError` or `ValueError` when it is none."""
+        """The load of a dict that `as_json` returned. `KeyError`, `TypeError` or `ValueError` for any other dict."""
         intervals = [Interval.of(line) for line in document["intervals"]]
         histogram = Histogram(document["histogram"])
         return cls(document["name"], document["command"], {}, intervals, document["result"], histogram)
 
 
 def _failures(counts: dict[str, int]) -> str:
-    """Each kind of failure by its name, with its number: "NOT_LEADER_OR_FOLLOWER (6): 2"."""
-    return ", ".join(f"{_LACKS.get(code) or _name(code)}: {count}" for code, count in counts.items())
+    """Each kind of failure with its name, error code and count: "NOT_LEADER_OR_FOLLOWER (6): 2"."""
+    return ", ".join(f"{_FAULTS.get(code) or _name(code)}: {count}" for code, count in counts.items())
 
 
 def _name(code: str) -> str:
@@ -110,7 +112,7 @@ def _name(code: str) -> str:
 
 
 class RunningLoad:
-    """A started load. `on_interval` is called from its reader thread after each interval."""
+    """A load whose process has been started. A reader thread calls `on_interval` after each interval."""
 
     def __init__(self, load: Load, on_interval: Callable[[Load, Interval], None]) -> None:
         """Start the command."""
@@ -155,28 +157,28 @@ class RunningLoad:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended yet, or not all that it said was read."""
+        """True until the process has ended and all of its output has been read."""
         return self._process.poll() is None or any(reader.is_alive() for reader in self._readers)
 
     @property
     def failed(self) -> bool:
-        """Whether it has ended with a status that says so."""
+        """True when the process has ended with an exit status other than 0."""
         return self._process.poll() not in (None, 0)
 
     def end_early(self) -> None:
-        """Ask it to stop; what it measured till then is its result."""
+        """Tell the process to stop (SIGTERM). The load's result is what it has measured so far."""
         if self.running:
             self._process.terminate()
 
     def wait(self) -> int:
-        """Wait until it has ended and all it said was read; gives its status."""
+        """Wait until the process has ended and all of its output has been read. Returns the exit status."""
         status = self._process.wait()
         for reader in self._readers:
             reader.join()
         return status
 
     def finish(self) -> Load:
-        """Wait for its end; raises `LoadFailed`."""
+        """Wait until the process has ended. Raises `LoadFailed` when a request failed or there is no result."""
         status = self.wait()
         errors = "".join(self._errors).strip() or self._broken.strip()
         if self.load.result.get("errors"):

@@ -1,7 +1,7 @@
-"""Loads side by side, from their start to their results, with what they do shown meanwhile.
+"""Runs several loads at once and shows their progress.
 
-Runs in the caller's thread; each load has a reader thread. Ctrl-C ends the loads early and keeps what they measured.
-Can fail: `LoadFailed`, after all loads were ended.
+The loads are child processes (see `pybroker.perf.load`). The caller's thread waits for them. Ctrl-C ends the loads
+early and keeps what they have measured.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _CHECK_SECONDS = 0.1
 
 
 class Progress(AbstractContextManager["Progress"]):
-    """One line per load on stderr: redrawn on a terminal, else a new one after each interval; nothing when quiet."""
+    """Prints one line per load on stderr. On a terminal the line is redrawn; elsewhere each interval prints a new line.
+    Prints nothing with `quiet`."""
 
     def __init__(self, names: Sequence[str], quiet: bool) -> None:
         """`names` are those of the loads."""
@@ -45,7 +46,7 @@ class Progress(AbstractContextManager["Progress"]):
             self._live.stop()
 
     def show(self, load: Load, last: Interval) -> None:
-        """After an interval of this load; not for what is left of one at its end."""
+        """Show the interval of `load` that has just ended. A shorter rest at the end of the load is not shown."""
         if self._quiet or last.seconds < load.intervals[0].seconds / 2:
             return
         seconds = last.start_s + last.seconds - load.intervals[0].start_s
@@ -63,16 +64,18 @@ class Progress(AbstractContextManager["Progress"]):
 
 
 def run_loads(loads: Sequence[Load], *, quiet: bool) -> bool:
-    """Run all to their ends; gives whether they were cut short by Ctrl-C. Raises `LoadFailed`."""
-    told: queue.SimpleQueue[tuple[Load, Interval]] = queue.SimpleQueue()
+    """Run `loads` at once and wait until all have ended. Returns True when Ctrl-C ended them early. Raises `LoadFailed`
+    when a load fails, after the other loads were ended too."""
+    finished_intervals: queue.SimpleQueue[tuple[Load, Interval]] = queue.SimpleQueue()
     running: list[RunningLoad] = []
     interrupted = False
     with Progress([load.name for load in loads], quiet) as progress:
         try:
-            running += [RunningLoad(load, lambda *each: told.put(each)) for load in loads]
-            interrupted = _wait(running, told, progress)
-            # One that failed first: the others would be waited for.
-            for each in sorted(running, key=lambda one: not one.failed):
+            running += [RunningLoad(load, lambda *each: finished_intervals.put(each)) for load in loads]
+            interrupted = _wait(running, finished_intervals, progress)
+            # Failed loads come first: `finish` of a failed load raises at once, and `finish` of another load waits for
+            # its end.
+            for each in sorted(running, key=lambda load: not load.failed):
                 each.finish()
         finally:
             for each in running:
@@ -81,25 +84,28 @@ def run_loads(loads: Sequence[Load], *, quiet: bool) -> bool:
     return interrupted
 
 
-def _wait(running: Sequence[RunningLoad], told: queue.SimpleQueue[tuple[Load, Interval]], progress: Progress) -> bool:
+def _wait(
+    running: Sequence[RunningLoad], finished_intervals: queue.SimpleQueue[tuple[Load, Interval]], progress: Progress
+) -> bool:
+    """Show intervals until all loads have ended or one has failed. Returns True when Ctrl-C ended the loads early."""
     interrupted = False
     while any(each.running for each in running) and not any(each.failed for each in running):
         try:
-            progress.show(*told.get(timeout=_CHECK_SECONDS))
+            progress.show(*finished_intervals.get(timeout=_CHECK_SECONDS))
         except queue.Empty:
             continue
         except KeyboardInterrupt:
             interrupted = True
             for each in running:
                 each.end_early()
-    while not told.empty():
-        progress.show(*told.get())
+    while not finished_intervals.empty():
+        progress.show(*finished_intervals.get())
     return interrupted
 
 
 def document(loads: Sequence[Load], context: dict[str, Any], interrupted: bool) -> dict[str, Any]:
-    """The saved document; `pybroker bench publish` and `pybroker perf report` read it. `context` says where and
-    when."""
+    """The document that `--output` saves; `pybroker bench publish` and `pybroker perf report` read it. `context` has
+    the keys about this run: pybroker's version and commit, the bootstrap address, the hardware, the options."""
     from pybroker.results.row import time_text
 
     return {
