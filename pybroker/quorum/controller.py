@@ -1,9 +1,9 @@
-"""`QuorumController`: the controllers of a quorum as the rest of this broker sees them. On the asyncio loop.
+"""`QuorumController`: this broker's client of the KRaft controllers of Apache Kafka. On the asyncio loop.
 
-It offers what the embedded `Controller` offers: an image and its publishers, the configuration with dynamic values, and
-operations. Here an operation is a request to the active controller, and its effect comes back through the metadata log.
-Long operations must not hold up those that keep the broker alive: heartbeats, replication and everything else have a
-channel each.
+It has the interface of the embedded `Controller`: an image and its publishers, the configuration with dynamic values,
+and operations. Here an operation is a request to the active controller, and its effect comes back through the metadata
+log. Heartbeats, replication and all other requests have a channel each, so that a long operation cannot hold up a
+heartbeat.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from pybroker.quorum.stand_in import OpenHeartbeat, StandIn
 
 logger = logging.getLogger(__name__)
 
-#: For requests that do not say how long they may take.
+#: The timeout of requests that have no timeout_ms.
 _FORWARD_TIMEOUT_S = 60.0
 _REPLICATION_TIMEOUT_S = 30.0
-#: The part of a session for which the data plane stands in for a control loop that says nothing.
+#: While the control loop is stuck, the data plane sends heartbeats for this part of broker.session.timeout.ms.
 _STAND_IN_FRACTION = 2 / 3
-#: Between looks whether this broker is registered again.
+#: The pause between looks whether this broker is registered again.
 _REGISTRATION_INTERVAL_S = 0.2
-#: So long an answer is held back for its effect to arrive here.
+#: An answer is held back for at most this long, until its effect has arrived in this broker's metadata.
 _EFFECT_TIMEOUT_S = 1.0
 
 
@@ -60,8 +60,8 @@ class QuorumController:
         on_failure: Callable[[str], None],
         open_heartbeat: OpenHeartbeat,
     ) -> None:
-        """`on_failure` is called with the reason when this broker can be part of the cluster no longer;
-        `open_heartbeat` has the data plane give heartbeats when the control loop cannot."""
+        """`on_failure` is called with the reason when this broker can no longer be part of the cluster.
+        `open_heartbeat` makes the data plane send heartbeats while the control loop cannot."""
         self.node_id = config.node_id
         self._config = DynamicConfig(config)
         self._on_failure = on_failure
@@ -84,7 +84,7 @@ class QuorumController:
 
     @property
     def image(self) -> MetadataImage:
-        """The state that the controllers have committed, as far as it has arrived here."""
+        """The committed metadata, as far as it has arrived here."""
         return self._fetcher.image
 
     @property
@@ -99,11 +99,13 @@ class QuorumController:
 
     @property
     def forwarding_ranges(self) -> VersionRanges | None:
-        """The APIs and versions that the active controller takes, by the channel that is always connected."""
+        """The APIs and versions that the active controller serves, as the heartbeat channel has learnt them: this
+        channel is always connected."""
         return self._heartbeats.ranges
 
     async def start(self) -> None:
-        """Fetch the metadata from now on; return when what is committed is here. MetadataError when it cannot be."""
+        """Fetch the metadata from now on; return when all committed metadata is here. MetadataError when that is not
+        possible."""
         self._fetching = asyncio.get_running_loop().create_task(self._fetch(), name="metadata fetcher")
         caught_up = asyncio.ensure_future(self._fetcher.caught_up())
         try:
@@ -132,13 +134,14 @@ class QuorumController:
             except QuorumError as error:
                 self._on_failure(str(error))
         if delta.is_empty:
-            return  # an idle quorum writes a record twice a second that says nothing
+            return  # an idle quorum writes a NoOpRecord twice a second
         self._lifecycle.on_image(image)
         for publisher in self._publishers:
             publisher.publish(delta, image)
 
     def subscribe(self, publisher: MetadataApplier) -> None:
-        """Give `publisher` all there is now, and from now on every change; heartbeats tell how far it is in effect."""
+        """Give `publisher` all metadata now and every change from now on. Heartbeats tell the controllers how far the
+        publisher has put it into effect."""
         publisher.publish(full_delta(self.image), self.image)
         self._publishers.append(publisher)
 
@@ -146,12 +149,13 @@ class QuorumController:
         """The end offset of the metadata that is in effect on this broker."""
         end_offset = self.image.provenance.end_offset
         applied = min((each.in_effect(end_offset) for each in self._publishers), default=end_offset)
-        # A publisher knows the image that it works on, and not how far what needed no work had gone before.
+        # A publisher may return less than before: it knows only the image that it works on, and not the changes that
+        # needed no work.
         self._end_offset_in_effect = max(self._end_offset_in_effect, applied)
         return self._end_offset_in_effect
 
     def endpoint(self, node_id: int, listener: str) -> tuple[str, int] | None:
-        """Advertised (host, port) of a live broker on that listener, by the published image."""
+        """The advertised (host, port) of a live broker on this listener, from the published image."""
         return self.image.endpoint(node_id, listener)
 
     # ---- this broker's life ----------------------------------------------------------------------------------------
@@ -159,10 +163,11 @@ class QuorumController:
     async def register_broker(
         self, registration: Registration, placements: Placements, before_leading: Callable[[], None]
     ) -> int:
-        """Register this broker, tell where its replicas lie, and return when it is unfenced: its broker epoch.
+        """Register this broker, tell the controllers where its replicas lie, and return when it is unfenced. Returns
+        its broker epoch. Raises QuorumError.
 
-        Until it is registered, the metadata describes the leadership of this broker's previous incarnation. Then
-        `before_leading` is called, and everything is published once more. QuorumError.
+        Until the registration, the metadata says what this broker's previous incarnation led. After the registration
+        `before_leading` is called, and all metadata is published once more.
         """
         await self._lifecycle.register(registration)
         before_leading()
@@ -175,17 +180,18 @@ class QuorumController:
         return self.broker_epoch
 
     async def change_directories(self, directories: Sequence[bytes], cordoned: Sequence[bytes]) -> None:
-        """Which log dirs of this broker are in service, and which of them get no new partitions."""
+        """Tell the controllers which log dirs of this broker are in service, and which of them get no new
+        partitions."""
         await self._lifecycle.change_directories(directories, cordoned)
 
     async def assign_directories(self, directories: Placements) -> None:
-        """Which log dirs replicas of this broker lie in, by topic id and partition. Returns when the controllers have
-        taken it, however long that takes."""
+        """Tell the controllers in which log dirs the replicas of this broker lie, by topic id and partition. Returns
+        when the controllers have taken it, however long that takes."""
         wrong = misplaced(self.image, self.node_id, directories)
         for request in assign_requests(wrong, self.node_id, self.broker_epoch):
             answer = await self._until_available(self._replication, request)
             while answer.error_code == ErrorCode.STALE_BROKER_EPOCH:
-                # This broker is being registered again. Its answer counts all the same.
+                # This broker is being registered again: repeat the request under its new epoch.
                 await asyncio.sleep(_REGISTRATION_INTERVAL_S)
                 request.broker_epoch = self.broker_epoch
                 answer = await self._until_available(self._replication, request)
@@ -194,12 +200,13 @@ class QuorumController:
                 logger.error("the controllers did not note in which log dirs replicas lie: %s", name)
 
     async def begin_shutdown(self) -> None:
-        """Hand over to other brokers what this one leads, while it still serves."""
+        """Hand over the partitions that this broker leads to other brokers, while it still serves."""
         if self.config.get_bool("controlled.shutdown.enable") and not await self._lifecycle.shut_down():
             logger.warning("the controllers did not let this broker go; it stops all the same")
 
     async def fence_broker(self) -> None:
-        """The controllers have fenced this broker when they let it go, or do when they hear nothing of it."""
+        """Send no more heartbeats. The controllers have fenced this broker already in a controlled shutdown; otherwise
+        they fence it when the heartbeats stop."""
         await self._lifecycle.close()
 
     async def close(self) -> None:
@@ -214,14 +221,14 @@ class QuorumController:
     # ---- requests of this broker -----------------------------------------------------------------------------------
 
     async def alter_partition(self, request: m.AlterPartitionRequest) -> m.AlterPartitionResponse:
-        """AlterPartition, with the active controller's answer of whatever kind. QuorumUnavailable when there has been
-        none for half a minute; in a task."""
+        """Send an AlterPartition request and return the active controller's answer, also when it is an error.
+        QuorumUnavailable when no controller has answered for half a minute. Call it in a task."""
         answer: m.AlterPartitionResponse = await self._replication.call(request, _REPLICATION_TIMEOUT_S)
         return answer
 
     async def allocate_producer_ids(self, known_id: int = -1) -> m.AllocateProducerIdsResponse:
-        """A block of producer ids for this broker. The request has no place for `known_id`: the controllers' metadata
-        are not older than our logs."""
+        """A block of producer ids for this broker. `known_id` is ignored: the request has no field for it, and it is
+        not needed, because the controllers' metadata is never older than this broker's logs."""
         del known_id
         request = m.AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self.broker_epoch)
         answer: m.AllocateProducerIdsResponse = await _in_task(self._allocate(request))
@@ -245,9 +252,12 @@ class QuorumController:
     # ---- requests of clients ---------------------------------------------------------------------------------------
 
     async def perform(self, request: m.Message, version: int, origin: Origin) -> Any:
-        """The active controller's answer to `origin`. Its effect has arrived here, if that takes less than a second.
-        When no controller answers in the request's time, the response says so. VersionNotTaken when the active
-        controller is of a version of Apache Kafka that does not know `version` of the request."""
+        """Forward `request` of `origin` to the active controller and return the response.
+
+        Before it returns, it waits up to a second until the change has arrived in this broker's metadata. When no
+        controller answers within the request's timeout, the response has REQUEST_TIMED_OUT. Raises VersionNotTaken when
+        the active controller runs a version of Apache Kafka that does not serve `version` of the request.
+        """
         refusals = broker_configs.refusals(request, self.image, self.config)
         if not refusals:
             return await _in_task(self._forward(request, version, origin))
@@ -278,12 +288,12 @@ class QuorumController:
         return response
 
     async def _reach_high_watermark(self) -> None:
-        """Return when everything is here that the active controller calls committed now."""
+        """Return when this broker has all metadata that the active controller has committed by now."""
         answer = await self._requests.call(self._fetcher.request(max_wait_ms=0), _EFFECT_TIMEOUT_S)
         offsets = [each.high_watermark for topic in answer.responses for each in topic.partitions]
         await self._fetcher.until(lambda image: image.provenance.end_offset >= max(offsets, default=0))
 
 
 async def _in_task(work: Coroutine[Any, Any, Any]) -> Any:
-    """Handlers of requests are stepped outside of any task, where there are no timeouts."""
+    """Run `work` in a task, where asyncio's timeouts work. Request handlers are stepped outside of any task."""
     return await asyncio.get_running_loop().create_task(work)

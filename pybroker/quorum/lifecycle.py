@@ -1,9 +1,10 @@
-"""`BrokerLifecycle`: this broker's registration with the quorum and its heartbeats (KIP-631), as far as its stop.
+"""`BrokerLifecycle`: registers this broker with the controllers and sends its heartbeats (KIP-631) until it stops.
 
-A task on the asyncio loop sends heartbeats. Each says how far this broker has applied the metadata, and its wish: to be
-unfenced, to stop, to have log dirs taken out of service (KIP-858, KIP-1066). The controllers fence a broker that is
-silent for broker.session.timeout.ms. One that they no longer know under its epoch registers again, under its last
-epoch, so that they take its log for what it was.
+A task on the asyncio loop sends the heartbeats. Each heartbeat says how far this broker has applied the metadata. It
+also has a request: to be unfenced, to stop, or to have log dirs taken out of service (KIP-858, KIP-1066). The
+controllers fence a broker that is silent for broker.session.timeout.ms. When the controllers no longer know this
+broker's epoch, the broker registers again. That registration names the last epoch, so the controllers know that the log
+is the one that they knew.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pybroker.values import Value
 logger = logging.getLogger(__name__)
 
 UNREGISTERED = -1
-#: Between heartbeats while something is waited for that the next one may bring.
+#: Between heartbeats while this broker waits for something that an answer may grant.
 _EAGER_INTERVAL_S = 0.1
 _REGISTRATION_INTERVAL_S = 0.5
 _CORDONED_SINCE_METADATA_VERSION = 30
@@ -57,7 +58,7 @@ class LifecycleSettings(Value):
 
 
 class _Wish(Value):
-    """The wish of a heartbeat."""
+    """The requests in a heartbeat: to be (or stay) fenced, to stop, and the state of log dirs by directory id."""
 
     fence: bool = True
     shut_down: bool = False
@@ -66,7 +67,8 @@ class _Wish(Value):
 
 
 class BrokerLifecycle:
-    """`register`, `start`, `unfence`; at the end `shut_down` and `close`. `broker_epoch` is -1 before the first."""
+    """Call `register`, `start`, `unfence`; at the end `shut_down` and `close`. `broker_epoch` is -1 before the first
+    registration."""
 
     def __init__(
         self,
@@ -77,8 +79,8 @@ class BrokerLifecycle:
         on_failure: Callable[[str], None],
         stand_in: StandIn,
     ) -> None:
-        """`in_effect` gives the end offset of the metadata that is in effect here. `on_failure` is called, once, when
-        this broker can be part of the cluster no longer. `stand_in` gives heartbeats while this loop cannot."""
+        """`in_effect` returns the end offset of the metadata that is in effect here. `on_failure` is called once, when
+        this broker can no longer be part of the cluster. `stand_in` sends heartbeats while this loop cannot."""
         self.broker_epoch = UNREGISTERED
         self.is_fenced = True
         self._settings = settings
@@ -100,8 +102,8 @@ class BrokerLifecycle:
     # ---- registration ----------------------------------------------------------------------------------------------
 
     async def register(self, registration: Registration) -> None:
-        """Register, and return when the published metadata says so. QuorumError when that is refused, or has not
-        succeeded in the time of initial.broker.registration.timeout.ms."""
+        """Register this broker, and return when the published metadata has the registration. Raises QuorumError when
+        the controllers refuse it, or have not accepted it within initial.broker.registration.timeout.ms."""
         self._registration = registration
         self._wish = _Wish(cordoned=frozenset(registration.cordoned_directories))
         try:
@@ -115,13 +117,13 @@ class BrokerLifecycle:
 
     async def _register(self, previous_epoch: int) -> None:
         node_id, epoch = self._settings.node_id, await self._accepted(self._request(previous_epoch))
-        # Nothing that waits for a grant may take one of the epoch before for it.
+        # A waiter for a grant must not take a grant of the previous epoch for its own.
         self.broker_epoch, self._granted, self._may_stop = epoch, None, False
         logger.info("registered with the quorum as broker %d under epoch %d", node_id, epoch, extra=event("fencing"))
 
     async def _accepted(self, request: m.BrokerRegistrationRequest) -> int:
-        """The broker epoch, as soon as the controllers give one. QuorumUnavailable when they do not answer, QuorumError
-        when they give none."""
+        """Send `request` until the controllers accept it; returns the broker epoch. QuorumUnavailable when the
+        controllers do not answer, QuorumError when they refuse the registration or do not accept it in time."""
         loop = asyncio.get_running_loop()
         deadline, was_told = loop.time() + self._settings.registration_timeout_s, False
         while True:
@@ -199,7 +201,8 @@ class BrokerLifecycle:
         if answer.error_code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
             logger.warning("the controllers do not know broker epoch %d any more; this broker registers again", epoch)
             self.is_fenced = True
-            # The metadata may come later, or never: heartbeats go on, or nobody would know that this broker stops.
+            # Not `register`: the metadata may come late or never, and heartbeats must go on meanwhile. Without them the
+            # controllers would not learn that this broker stops.
             await self._register(epoch)
         elif answer.error_code != ErrorCode.NONE:
             logger.warning("a heartbeat was answered with %s", code_name(answer.error_code))
@@ -213,7 +216,7 @@ class BrokerLifecycle:
         return m.BrokerHeartbeatRequest(
             broker_id=self._settings.node_id,
             broker_epoch=epoch,
-            # By it the controllers let others stop: their partitions have to be led here by then.
+            # The controllers let another broker stop once this offset shows that its partitions are led here.
             current_metadata_offset=self._in_effect() - 1,
             want_fence=wish.fence,
             want_shut_down=wish.shut_down,
@@ -222,8 +225,8 @@ class BrokerLifecycle:
         )
 
     def on_image(self, image: MetadataImage) -> None:
-        """Takes the metadata's view of this broker: a heartbeat's answer may not tell that it was fenced for a
-        while."""
+        """Log when the metadata says that this broker was fenced or unfenced. The answers to heartbeats may not show
+        that it was fenced for a short time."""
         is_unfenced = self.broker_epoch != UNREGISTERED and _is_unfenced(image, self._settings.node_id)
         if is_unfenced and not self._was_unfenced:
             logger.info("the controllers have unfenced this broker", extra=event("fencing"))
@@ -238,22 +241,23 @@ class BrokerLifecycle:
             self._progress.notify()
 
     async def _ask_for(self, wish: _Wish, granted: Callable[[], bool]) -> None:
-        """Send `wish` in the next heartbeat, which is sent at once, and return when `granted`."""
+        """Send `wish` in a heartbeat at once. Return when the controllers have taken it and `granted()` is true."""
         self._wish = wish
         self._due.set()
         await self._progress.until(lambda: self._granted == self._wish and granted())
 
     async def unfence(self) -> None:
-        """Ask to be unfenced; return when the published metadata says that this broker is."""
+        """Ask to be unfenced; return when the published metadata says that this broker is unfenced."""
         await self._ask_for(_Wish(False, False, self._wish.offline, self._wish.cordoned), lambda: not self.is_fenced)
         node_id = self._settings.node_id
-        # Under this registration, and not one before.
+        # The metadata must say so of this registration, not of an earlier one.
         await self._fetcher.until(
             lambda image: _epoch_of(image, node_id) >= self.broker_epoch and _is_unfenced(image, node_id)
         )
 
     async def change_directories(self, in_service: Sequence[bytes], cordoned: Sequence[bytes]) -> None:
-        """Tell which log dirs are in service, and which of them get no new partitions; return when that has arrived."""
+        """Tell the controllers which log dirs are in service, and which of these get no new partitions. Return when
+        they have taken it."""
         assert self._registration is not None
         offline = self._wish.offline | (frozenset(self._registration.directories) - frozenset(in_service))
         wish = _Wish(self._wish.fence, self._wish.shut_down, offline, frozenset(cordoned))
@@ -263,8 +267,8 @@ class BrokerLifecycle:
     # ---- the end ---------------------------------------------------------------------------------------------------
 
     async def shut_down(self) -> bool:
-        """Hand over what this broker leads (controlled shutdown); whether the controllers let it go. In vain when none
-        of them answers for the time of a session: then the broker is fenced anyway."""
+        """Hand over the partitions that this broker leads (controlled shutdown). Returns whether the controllers allow
+        the stop. Gives up when no controller answers for the session timeout: the broker is fenced then anyway."""
         if self._beating is None:
             return True  # it never led anything
         if self._beating.done():
@@ -280,7 +284,7 @@ class BrokerLifecycle:
         return self._may_stop
 
     async def _silence(self) -> None:
-        """Return when no heartbeat has got through for the time of a session."""
+        """Return when no heartbeat has got through for the session timeout."""
         await self._progress.until(lambda: self._is_silenced)
 
     async def close(self) -> None:

@@ -1,10 +1,10 @@
-"""`AddPartitionsToTxnManager`: asks transaction coordinators whether partitions that begin to be written to are part of
-the transaction (KIP-890). On the asyncio loop.
+"""`AddPartitionsToTxnManager`: asks transaction coordinators whether a partition is part of a transaction (KIP-890).
 
-The data plane holds a Produce meanwhile. `verify` makes it go on, whatever happens: with no error, with the
-coordinator's answer, or with an error that makes the producer try again. There is a connection and one request at a
-time for each coordinator, which asks for all that has gathered meanwhile. Rules and errors are those of Apache Kafka's
-class of that name.
+A partition has to be verified when a transaction first writes to it. The data plane holds the Produce meanwhile.
+`verify` makes the Produce go on, whatever happens: with no error, with the coordinator's error, or with an error that
+makes the producer try again. Each coordinator has one connection and one request under way; the next request asks for
+everything that has gathered meanwhile. The rules and the errors are those of Apache Kafka's class of this name. On the
+asyncio loop.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ TRANSACTION_STATE_TOPIC = "__transaction_state"
 Address = tuple[str, int]
 TopicPartition = tuple[str, int]
 
-#: The first version in which brokers ask, for several transactions at once.
+#: From this version on, AddPartitionsToTxn has a form for brokers, which asks about several transactions at once.
 _VERIFYING_VERSION = 4
-#: Before these versions of Produce, a producer knows neither error as one to try again after.
+#: From this version of Produce on, a producer understands TRANSACTION_ABORTABLE.
 _ABORTABLE_PRODUCE_VERSION = 11
+#: From this version of Produce on, a producer sends no AddPartitionsToTxn: the broker adds the partitions for it. It
+#: also understands CONCURRENT_TRANSACTIONS.
 _ADDING_PRODUCE_VERSION = 12
 _TRIED_AGAIN = frozenset(
     {
@@ -46,15 +48,16 @@ _TRIED_AGAIN = frozenset(
 
 
 class CoordinatorConnection(Protocol):
-    """A connection to a broker. It raises OSError or ProtocolError."""
+    """A connection to a transaction coordinator's broker. Its calls raise OSError or ProtocolError."""
 
     @property
     def is_open(self) -> bool:
-        """It has not been found closed yet."""
+        """False when the connection is known to be closed."""
         ...
 
     def served(self, api_key: int) -> tuple[int, int] | None:
-        """The lowest and highest version that the other side serves; None when it does not serve it at all."""
+        """The lowest and the highest version of this API that the broker serves; None when it does not serve the
+        API."""
         ...
 
     async def call(self, request: m.Message, timeout_s: float) -> Any: ...
@@ -63,7 +66,8 @@ class CoordinatorConnection(Protocol):
 
 
 class Verification(Value):
-    """A Produce that waits: its handle in the data plane, who produces, and where a transaction would begin."""
+    """A Produce that waits for a coordinator: its handle in the data plane, its producer, and the partitions to
+    verify."""
 
     handle: int
     transactional_id: str
@@ -74,15 +78,15 @@ class Verification(Value):
 
 
 class Retries(Value):
-    """add.partitions.to.txn.retry.backoff.ms, and for how long it goes on: while a coordinator says that it is still
-    ending the transaction before."""
+    """How a coordinator is asked again while it still ends the previous transaction: with a pause of
+    add.partitions.to.txn.retry.backoff.ms, for at most `limit_s`."""
 
     pause_s: float
     limit_s: float
 
 
 class AddPartitionsToTxnManager:
-    """A metadata publisher. `close` ends it; what is asked later is refused at once."""
+    """A metadata publisher. `close` ends it; a later `verify` fails at once."""
 
     def __init__(
         self,
@@ -92,8 +96,8 @@ class AddPartitionsToTxnManager:
         answer: Callable[[int, Sequence[int]], None],
         retries: Retries,
     ) -> None:
-        """`listener` is the name of the brokers' listener for each other. `answer` is told a handle and, for each of
-        its partitions, 0 or the error that its producer is told."""
+        """`listener` is the name of the inter-broker listener. `answer` is called with the handle of a verification
+        and, for each of its partitions, 0 or the error code for the producer."""
         self._listener = listener
         self._open = open_connection
         self._timeout_s = request_timeout_s
@@ -101,13 +105,13 @@ class AddPartitionsToTxnManager:
         self._retries = retries
         self._image: MetadataImage | None = None
         self._coordinators: dict[tuple[int, Address], _Coordinator] = {}
-        #: Those that are asked about again soon.
+        #: Verifications that are asked about again after a pause.
         self._resting: dict[_Waiting, asyncio.TimerHandle] = {}
         self._closed = False
         self.statistics = VerificationStatistics()
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """See `MetadataPublisher`. Nobody waits for a coordinator that is fenced, or that is elsewhere now."""
+        """See `MetadataPublisher`. Closes the connection to a coordinator that is fenced or has another address now."""
         del delta
         before, self._image = self._image, image
         if before is not None and before.cluster is image.cluster:
@@ -117,7 +121,7 @@ class AddPartitionsToTxnManager:
                 self._coordinators.pop((node_id, address)).close()
 
     def verify(self, verification: Verification) -> None:
-        """Have the coordinator of the transactional id asked, and the answer given."""
+        """Ask the coordinator of the transactional id, and give the answer to the Produce that waits."""
         now_s = asyncio.get_running_loop().time()
         self._ask(_Waiting(verification, now_s + self._retries.limit_s, now_s))
 
@@ -133,7 +137,7 @@ class AddPartitionsToTxnManager:
         coordinator.put(waiting)
 
     async def close(self) -> None:
-        """Let all that waits be tried again elsewhere, or later."""
+        """Answer all verifications that wait with an error after which their producers try again."""
         self._closed = True
         for waiting in list(self._resting):
             self._ask_again(waiting)
@@ -144,7 +148,7 @@ class AddPartitionsToTxnManager:
         await asyncio.gather(*(coordinator.ended() for coordinator in coordinators))
 
     def _coordinator_of(self, transactional_id: str) -> tuple[int, Address] | None:
-        """The broker that leads the partition of `__transaction_state` that the id belongs to, where it is reached."""
+        """The node id and address of the broker that leads the id's partition of `__transaction_state`."""
         topic = None if self._image is None else self._image.topics.by_name.get(TRANSACTION_STATE_TOPIC)
         if topic is None:
             return None
@@ -157,14 +161,14 @@ class AddPartitionsToTxnManager:
         return None if address is None else (partition.leader, address)
 
     def _asked(self, waited: _Waiting, errors: Mapping[TopicPartition, int]) -> None:
-        """That is what became of asking a coordinator."""
+        """Take the result of asking a coordinator."""
         verification = waited.verification
         codes = [errors[each] for each in dict.fromkeys(verification.partitions)]
         loop = asyncio.get_running_loop()
         now_s = loop.time()
         self.statistics.add(now_s - waited.since_s, sum(code != ErrorCode.NONE for code in codes))
-        # The end of the transaction before is not in all of its partitions yet. The producer, which has not asked for
-        # the partitions itself, would only wait longer.
+        # CONCURRENT_TRANSACTIONS: the markers of the previous transaction are not in all of its partitions yet. Ask
+        # again from here: a producer of such a version has not added the partitions itself, and would wait longer.
         is_early = verification.produce_version >= _ADDING_PRODUCE_VERSION and now_s < waited.until_s
         if is_early and ErrorCode.CONCURRENT_TRANSACTIONS in codes and not self._closed:
             self._resting[waited] = loop.call_later(self._retries.pause_s, self._ask_again, waited)
@@ -213,8 +217,8 @@ class _Coordinator:
         self._asking: asyncio.Task[None] | None = None
 
     def put(self, waiting: _Waiting) -> None:
-        """Ask with the next request. One that waits already for the same transactional id is of a producer that has
-        given up on it, or of a zombie; or this one is."""
+        """Ask with the next request. If a verification of the same transactional id waits already, one of the two is
+        obsolete: its producer is a zombie, or has given up and tried again."""
         transactional_id, epoch = waiting.verification.transactional_id, waiting.verification.producer_epoch
         other = self._waiting.get(transactional_id)
         if other is not None and other.verification.producer_epoch > epoch:
@@ -228,8 +232,8 @@ class _Coordinator:
             self._asking = asyncio.get_running_loop().create_task(self._ask_all(), name="transaction verification")
 
     def close(self) -> None:
-        """Nobody waits for it any more."""
-        # Those it has not been asked about: a task that has not begun yet will not.
+        """Fail all verifications that wait, and close the connection."""
+        # A task that has not begun yet is cancelled before it could refuse them.
         left, self._waiting = list(self._waiting.values()), {}
         self._refuse(left, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if self._asking is not None:
@@ -251,10 +255,10 @@ class _Coordinator:
                 self._tell(batch, await self._ask(batch))
                 batch = []
             is_whole = True
-        except Exception:  # a defect; what is asked next is asked anew
+        except Exception:  # a defect; the next verification starts a new task
             logger.exception("transactions could not be verified")
         finally:
-            # Also when it is cancelled, or has a defect: no Produce may wait for ever.
+            # Also when the task is cancelled or has a defect: no Produce may wait for ever.
             self._asking = None
             if not is_whole:
                 left, self._waiting = [*batch, *self._waiting.values()], {}
@@ -262,7 +266,8 @@ class _Coordinator:
                 self._disconnect()
 
     async def _ask(self, batch: Sequence[_Waiting]) -> m.AddPartitionsToTxnResponse | int:
-        """The response, or an error for all: NONE when the broker is too old to be asked."""
+        """The response, or one error code for the whole batch. The code is NONE when the broker is too old to be
+        asked."""
         try:
             return await self._call(batch)
         except (OSError, ProtocolError) as error:
@@ -271,13 +276,13 @@ class _Coordinator:
             return ErrorCode.NETWORK_EXCEPTION
 
     def _complain(self, level: int, why: str) -> None:
-        """In the log, once for each reason until it can be asked again."""
+        """Log the complaint, once for each reason until the coordinator has been asked with success again."""
         if why not in self._complaints:
             self._complaints.add(why)
             logger.log(level, "transaction coordinator %s:%d %s", *self._address, why)
 
     def _commend(self) -> None:
-        """It has been asked with success."""
+        """Note that the coordinator has been asked with success."""
         if self._complaints:
             self._complaints.clear()
             logger.info("transaction coordinator %s:%d can be asked again", *self._address)
@@ -301,7 +306,7 @@ class _Coordinator:
             except TimeoutError:
                 raise
             except OSError:
-                # It may have been closed long ago, for want of anything to say. To ask twice changes nothing.
+                # The broker may have closed an idle connection. Asking twice has no effect, so try a new connection.
                 if not was_used:
                     raise
                 was_used = False
@@ -312,7 +317,7 @@ class _Coordinator:
     def _tell(self, batch: Sequence[_Waiting], answer: m.AddPartitionsToTxnResponse | int) -> None:
         code = answer if isinstance(answer, int) else answer.error_code
         if isinstance(answer, int) or code != ErrorCode.NONE:
-            # A broker that may not ask is nothing that producers should hear of.
+            # CLUSTER_AUTHORIZATION_FAILED is about this broker, so the producer gets INVALID_TXN_STATE instead.
             is_hidden = code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             if not isinstance(answer, int):
                 self._complain(logging.ERROR, f"refuses to be asked: error {code}")
@@ -340,14 +345,15 @@ def _for_all(code: int) -> Mapping[TopicPartition, int]:
 
 
 def error_for_producer(code: int, produce_version: int) -> int:
-    """The error for a producer that uses that version of Produce, by the coordinator's code for a partition."""
+    """The error code that a producer gets for a partition. `code` is the coordinator's; the producer may not know it in
+    its version of Produce."""
     if code == ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code == ErrorCode.TRANSACTION_ABORTABLE and produce_version < _ABORTABLE_PRODUCE_VERSION:
         return ErrorCode.INVALID_TXN_STATE
     if code == ErrorCode.CONCURRENT_TRANSACTIONS and produce_version < _ADDING_PRODUCE_VERSION:
         return ErrorCode.NOT_ENOUGH_REPLICAS
-    # One that every producer tries again after, and without asking for metadata first.
+    # After NOT_ENOUGH_REPLICAS every producer tries again, without asking for metadata first.
     return ErrorCode.NOT_ENOUGH_REPLICAS if code in _TRIED_AGAIN else code
 
 

@@ -1,11 +1,12 @@
-"""Requests over 64 KiB, and long answers: decoded, worked on and encoded in slices of the loop.
+"""Serves requests over 64 KiB, and encodes long answers, in slices, so that they do not hold up the asyncio loop.
 
-They wait undecoded. One request over 1 MiB at a time has a place to be unpacked, and beside it smaller ones of 8 MiB in
-all. So memory is bounded by the largest request and not by the number of clients. The next place goes to the request
-that would be done first had all begun when they came: small ones go ahead of huge ones, which are not starved. A body
-that waits is copied out of the receive buffers, up to 64 MiB of them. Beyond that it stays there, and clients that send
-more have to wait.
-Belongs to the asyncio loop.
+Large requests wait in a queue, not decoded. At any time one request over 1 MiB may be decoded, and smaller ones of
+8 MiB together. So memory is bounded by the largest request and not by the number of clients. A request that may be
+decoded "has a place". The next place goes to the request that would finish first if each had begun when it arrived. So
+small requests go ahead of huge ones, and huge ones still get their turn.
+
+The body of a waiting request is copied out of its receive buffer, up to 64 MiB in all. Further bodies stay in the
+receive buffers, so clients that send more have to wait. All of this runs on the asyncio loop.
 """
 
 from __future__ import annotations
@@ -23,37 +24,37 @@ from pybroker.protocol.runtime import Message, Struct, element_count
 from pybroker.server.api import Api, BrokerServices, Encoded, RequestContext
 
 LARGE_BYTES = 64 << 10
-"""What is larger is served here."""
+"""A request with a longer body is served by this module."""
 HUGE_BYTES = 1 << 20
-"""Of what is larger, one at a time is unpacked."""
+"""A request with a longer body is huge: only one of these has a place at a time."""
 MOST_SMALLER_BYTES = 8 << 20
-"""So much of what is smaller is unpacked at a time."""
+"""The requests that are not huge and have a place have at most this many bytes together."""
 MOST_WAITING_BYTES = 64 << 20
-"""So much waits in copies."""
+"""The copied bodies of waiting requests have at most this many bytes together."""
 
-#: An order of waiting: so long a request counts as taking, per byte. Names of topics take about that.
+#: The estimated work of a request per byte, for the order of waiting requests. Topic names take about as long.
 _NS_PER_BYTE = 1_700
 _COPIED_AT_ONCE_BYTES = 1 << 20
-#: A handler that waits for others, replicas for example, keeps its place for so long.
+#: A handler that waits for others, replicas for example, keeps its place for this long.
 _PLACE_S = 30.0
 _PART_BYTES = 64 << 10
 #: An answer with more elements is encoded in slices.
 _LONG_COUNT = 1_000
 _DROPPED_COUNT = 32
-#: While much is unpacked the collector looks at little at a time, and at everything not at all.
+#: The thresholds of Python's garbage collector while any large request has a place: small collections, no full one.
 _QUICK_COLLECTIONS = (2_000, 5, 1_000_000)
 
 _JOIN_GROUP_KEY, _SYNC_GROUP_KEY = 11, 14
 #: Requests of group members: OffsetCommit, OffsetFetch, JoinGroup, Heartbeat, LeaveGroup, SyncGroup.
 _OF_MEMBERS = frozenset({8, 9, _JOIN_GROUP_KEY, 12, 13, _SYNC_GROUP_KEY})
-#: They wait for other members, as long as these take, and the coordinator bounds what they hold.
+#: Requests that wait for other members, for as long as these take. The coordinator bounds the memory that they hold.
 _PARKED = frozenset({_JOIN_GROUP_KEY, _SYNC_GROUP_KEY})
 
 Fail = Callable[[int, RequestContext, Exception], None]
 
 
 class LargeRequest:
-    """One of them, from its arrival to its answer. `data` is where the body is now."""
+    """A large request, from its arrival to its answer. `data` is its body, or None once the body is decoded."""
 
     __slots__ = (
         "api",
@@ -89,7 +90,8 @@ class LargeRequest:
 
     @property
     def rank(self) -> int:
-        """The lower, the earlier its turn."""
+        """When this request would have finished if it had begun on arrival, in ns of the loop's clock. The waiting
+        request with the lowest rank gets the next place."""
         return self.arrived_ns + self.length * _NS_PER_BYTE
 
 
@@ -118,7 +120,8 @@ class LargeRequests:
     def take(
         self, handle: int, context: RequestContext, api: Api[Any, Any], body: int, length: int, *, is_held: bool
     ) -> None:
-        """Serve a request whose body is at that address; with `is_held` in a receive buffer that others need."""
+        """Serve a request whose body of `length` bytes is at the address `body`. With `is_held` the body is in a
+        receive buffer, which other connections may need."""
         one = LargeRequest(handle, context, api, view_bytes(body, length), self._loop_ns())
         one.is_held = is_held
         if context.api_key in _OF_MEMBERS:
@@ -131,7 +134,7 @@ class LargeRequests:
             self._wait(one)
 
     async def stop(self) -> None:
-        """Close the connections of all that are not answered."""
+        """Close the connections of all requests that are not answered."""
         self._is_stopping = True
         for one in self._waiting:
             self._native.close_request(one.handle)
@@ -142,7 +145,7 @@ class LargeRequests:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def when_heard(self, judge: Callable[[], None]) -> None:
-        """Call `judge` when each request of a group's member that is here by now has had its effect."""
+        """Call `judge` when every group member's request that has arrived by now has had its effect."""
         if self._unheard:
             self._judges.append((set(self._unheard), judge))
         else:
@@ -159,7 +162,7 @@ class LargeRequests:
     def _ended(self, task: asyncio.Task[None]) -> None:
         one = self._tasks.pop(task)
         if task.cancelled():
-            # Not for the coroutine to do: cancelled before its first turn, it never runs.
+            # Done here and not in the coroutine: a task that is cancelled before its first step never runs it.
             if not one.is_answered:
                 self._native.close_request(one.handle)
             self._heard(one)
@@ -184,7 +187,7 @@ class LargeRequests:
         self._give_places()
 
     def _give_places(self) -> None:
-        """Begin with those that have a place, the lowest rank first."""
+        """Give free places to waiting requests, the lowest rank first, and begin to serve these."""
         for is_huge in (False, True):
             while one := min((each for each in self._waiting if each.is_huge is is_huge), key=_rank, default=None):
                 placed = [each.length for each in self._placed if each.is_huge is is_huge]
@@ -206,7 +209,8 @@ class LargeRequests:
             self._give_places()
 
     def _spare_collector(self) -> None:
-        """A full collection goes through all that is unpacked, and nothing of that is garbage."""
+        """Switch the garbage collector's thresholds when the first place is taken and when the last one is left. A full
+        collection would go through all decoded requests, and none of them is garbage."""
         if self._placed and self._thresholds is None:
             self._thresholds = gc.get_threshold()
             if gc.isenabled() and gc.get_count()[2] > self._thresholds[2]:
@@ -216,7 +220,7 @@ class LargeRequests:
             gc.set_threshold(*self._thresholds)
             self._thresholds = None
 
-    # ---- from there to the answer ----------------------------------------------------------------------------------
+    # ---- from a place to the answer --------------------------------------------------------------------------------
 
     async def _serve(self, one: LargeRequest) -> None:
         current_peer.set(one.context.client_host)
@@ -258,14 +262,14 @@ class LargeRequests:
             await drop_message(each)
 
     async def _give_body_back(self, one: LargeRequest) -> None:
-        """By a thread when it is huge: to free tens of megabytes takes tens of milliseconds."""
+        """Give the body's memory back. For a huge body a thread does it, because that takes tens of milliseconds."""
         if one.is_held and one.is_huge:
             one.data, one.is_held = None, False
             giving = self._loop.run_in_executor(None, self._native.taken, one.handle)
             try:
                 await asyncio.shield(giving)
             except asyncio.CancelledError:
-                # The request ends next, and is in use until then.
+                # The request is closed next, which must wait for the thread.
                 await asyncio.wait([giving])
                 raise
         self._let_go_of_body(one)
@@ -297,7 +301,7 @@ def _rank(one: LargeRequest) -> int:
 def _watched(
     handling: Coroutine[Any, Any, Any], slices: turns.Turns, waits: Callable[[], None]
 ) -> Generator[Any, Any, Any]:
-    """The result of a handler; `waits` is called each time that it waits for anything but its next slice."""
+    """The result of a handler. `waits` is called each time that the handler waits for anything but its next slice."""
     failure: BaseException | None = None
     while True:
         try:
@@ -326,8 +330,8 @@ def is_long(response: Message | Encoded) -> bool:
 
 
 async def send_in_slices(native: NativeBroker, handle: int, version: int, response: Message | Encoded) -> bytes:
-    """Encode a response and hand it over but for the last part, which is returned: to answer with it is the caller's.
-    ProtocolError when it cannot be encoded."""
+    """Encode a response and give it to the data plane in parts. Returns the last part: the caller answers with it.
+    ProtocolError when the response cannot be encoded."""
     slices = turns.current()
     if isinstance(response, list):
         for part in response:
@@ -356,9 +360,9 @@ async def send_in_slices(native: NativeBroker, handle: int, version: int, respon
 
 
 async def drop_message(message: Any) -> None:
-    """Free a message that nobody needs any more. Parts that handlers may have kept, the structs and the arrays of plain
-    values in them, stay as they are. Arrays of structs and of strings are emptied: a message has its own, which no
-    cache, no image and no other message has."""
+    """Free a message that nobody needs any more, in slices. Its lists of structs and of strings are emptied, so no cache,
+    image or other message may share them. The structs in them, and arrays of plain values in these structs, stay as
+    they are: a handler may have kept them."""
     if not isinstance(message, Struct):
         return
     for name in message.__slots__:
