@@ -1,6 +1,6 @@
-"""`NativeBroker`: the reactors, the listeners and the queue of events towards Python.
+"""`NativeBroker`: Python's handle of the data plane in C: its reactors, its listeners, and its queue of events.
 
-Owned by the daemon. Calls are made on the asyncio thread unless they say "Blocking".
+Owned by the daemon. Calls are made on the asyncio thread unless they say "Blocking". They need pybroker.h's rules.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ EVENT_VERIFY: int = lib.PB_EVENT_VERIFY
 OFFLINE_WRITE: int = lib.PB_OFFLINE_WRITE
 OFFLINE_READ: int = lib.PB_OFFLINE_READ
 OFFLINE_SYNC: int = lib.PB_OFFLINE_SYNC
-"""What an EVENT_OFFLINE is about: its `offset`."""
+"""The values of `offset` in an EVENT_OFFLINE: the operation that failed."""
 
 NOTICE_TROUBLE: int = lib.PB_NOTICE_TROUBLE
 NOTICE_SLOW_REQUEST: int = lib.PB_NOTICE_SLOW_REQUEST
 NOTICE_ROLL: int = lib.PB_NOTICE_ROLL
 NOTICE_THROTTLE: int = lib.PB_NOTICE_THROTTLE
-"""What an EVENT_NOTICE is about: its `error`."""
+"""The values of `error` in an EVENT_NOTICE: the kind of notice."""
 
 NULL_LENGTH = 0xFFFFFFFF
 """An event's `client_id_length` when the client sent no client id."""
@@ -45,12 +45,12 @@ correlation_id, listener, repeated: the fields of pb_event in order."""
 
 
 QUOTA_SAMPLES_MAX: int = lib.PB_QUOTA_SAMPLES
-"""Over how many samples the rates of clients can be taken."""
+"""The largest `sample_count` of `NativeBroker.set_client_quotas`."""
 
 
 class ByteRates(NamedTuple):
-    """The bytes per second that a client may produce and fetch; 0: no bound. `…_shared`: as one with all clients that
-    share a quota."""
+    """The bytes per second that a client may produce and fetch; 0: no bound. With `…_shared` the bound is for all
+    clients that share this quota together."""
 
     produce: float
     fetch: float
@@ -72,16 +72,17 @@ class BrokerOptions(Value):
     fetch_session_slots: int
     fetch_max_bytes: int
     history_cache_bytes: int = 0
-    """0: as little as it can do with."""
+    """0: the smallest cache that the data plane works with."""
     slow_request_ms: int = 0
-    """A request that takes so long becomes a notice; 0: none does."""
+    """A request that takes this long or longer causes a NOTICE event; 0: no request does."""
 
 
 class NativeBroker:
-    """Open → serve_apis, listen → start → stop → close. Partitions may be opened at any time in between."""
+    """The order of calls: open → serve_apis, listen → start → stop → close. Partitions may be opened at any time after
+    open and before stop."""
 
     def __init__(self, options: BrokerOptions) -> None:
-        """Open. NativeError when the backend is refused or a limit of the system is hit."""
+        """Open the broker. NativeError when the backend is refused or a limit of the system is hit."""
         if ffi.sizeof("pb_event") != _EVENT.size:
             raise ImportError("pb_event has another layout than this package knows")
         backend = ffi.new("char[]", options.backend.encode())
@@ -102,11 +103,12 @@ class NativeBroker:
         return name
 
     def serve_apis(self, ranges: Sequence[tuple[int, int, int]]) -> None:
-        """(api key, lowest, highest version) of everything served. Before `start`."""
+        """Set the APIs that this broker serves: (api key, lowest version, highest version). Call it before `start`."""
         check(lib.pb_broker_serve_apis(self.handle, ffi.new("pb_api_range[]", list(ranges)), len(ranges)))
 
     def listen(self, name: str, host: str, port: int) -> int:
-        """Listen on an address ("" is every one); the port, for when 0 was asked for. Before `start`."""
+        """Listen on an address; the host "" means every address, and the port 0 any free port. Returns the port. Call
+        it before `start`."""
         bound, failure = ffi.new("int32_t *"), new_failure()
         check(lib.pb_broker_listen(self.handle, name.encode(), host.encode(), port, bound, failure), failure)
         return int(bound[0])
@@ -117,7 +119,8 @@ class NativeBroker:
         check(lib.pb_broker_start(self.handle, failure), failure)
 
     def end_requests(self) -> None:
-        """Take no more requests, answer those under way; `stop` waits up to a second from here for clients to go."""
+        """Take no more requests and answer those under way. `stop` then waits up to 5 s for answers that are due, and
+        up to a second more for clients to close their connections."""
         lib.pb_broker_end_requests(self.handle)
 
     def stop(self) -> None:
@@ -125,7 +128,7 @@ class NativeBroker:
         lib.pb_broker_stop(self.handle)
 
     def close(self) -> None:
-        """Free it, after its partitions."""
+        """Free the broker. All of its partitions must be closed."""
         lib.pb_broker_close(self.handle)
         self.handle = ffi.NULL
         while self._at_end:
@@ -138,47 +141,51 @@ class NativeBroker:
         self._descriptors.append(descriptor)
 
     def when_closed(self, callback: Callable[[], None]) -> None:
-        """Have `close` call this once nothing of the broker is left but those descriptors."""
+        """Have `close` call `callback` when the broker is freed, before it closes the descriptors of
+        `close_with_it`."""
         self._at_end.append(callback)
 
     def can_sync_log_dir(self, path: str) -> bool:
-        """Whether `sync_log_dir` is possible: partitions of that dir have been opened, all on its file system, and the
-        system tells of failures."""
+        """Whether `sync_log_dir` is possible. Partitions of that dir must have been opened, all on its file system, and
+        the kernel must report failures of syncfs."""
         return bool(lib.pb_broker_sync_log_dir(self.handle, path.encode(), True) == 0)
 
     def sync_log_dir(self, path: str) -> None:
-        """Sync the whole file system of a log dir. NativeError: it failed, once and for all. Blocking."""
+        """Sync the whole file system of a log dir (syncfs). NativeError: the sync failed, and trying again would not
+        help. Blocking."""
         check(lib.pb_broker_sync_log_dir(self.handle, path.encode(), False))
 
     def drain_file(self, path: str) -> None:
-        """Give most blocks of a file back that is about to be unlinked, so slowly that others hardly notice.
-        NativeError when somebody has it open. Blocking, for seconds."""
+        """Truncate a file that is about to be unlinked, in steps so slow that other I/O hardly notices. NativeError
+        when somebody has the file open. Blocking, for seconds."""
         check(lib.pb_broker_drain_file(self.handle, path.encode()))
 
     # ---- events ----------------------------------------------------------------------------------------------------
 
     @property
     def event_fd(self) -> int:
-        """Readable while events wait."""
+        """An eventfd that is readable while events wait."""
         return int(lib.pb_broker_event_fd(self.handle))
 
     def take_events(self) -> Iterator[RawEvent]:
-        """Up to 256 events, oldest first. They must be used up before the next call: the buffer is used again."""
+        """Up to 256 events, oldest first. Consume them before the next call, which overwrites their buffer."""
         count = lib.pb_broker_take_events(self.handle, self._events, _EVENTS_PER_TAKE)
         return _EVENT.iter_unpack(self._event_bytes[: count * _EVENT.size])
 
     def taken(self, request: int) -> None:
-        """The body and the client id of a request have been copied: the memory in which they came is others' again."""
+        """Say that the body and the client id of a request have been copied. The data plane may then use the receive
+        buffer that holds them for other requests."""
         lib.pb_request_taken(self.handle, request)
 
     def reply(self, request: int, body: bytes, throttle_ms: int = 0) -> None:
-        """Answer a request with the encoded body of its response, and do not hear its client for so long after that."""
+        """Answer a request with the encoded body of its response. After the answer, the data plane reads no request
+        from that connection for `throttle_ms`."""
         if throttle_ms > 0:
             lib.pb_request_mute(self.handle, request, throttle_ms)
         check(lib.pb_request_reply(self.handle, request, body, len(body)))
 
     def reply_part(self, request: int, part: bytes) -> None:
-        """More of the body of an answer, which `reply` ends."""
+        """Add a part to the body of an answer. `reply` adds the last part and sends the answer."""
         check(lib.pb_request_reply_part(self.handle, request, part, len(part)))
 
     def close_request(self, request: int) -> None:
@@ -186,57 +193,61 @@ class NativeBroker:
         lib.pb_request_close(self.handle, request)
 
     def verified(self, request: int, errors: Sequence[int]) -> None:
-        """The verdicts on a VERIFY event's partitions, in their order: 0, or the error that the producer is told."""
+        """Answer a VERIFY event. `errors` has for each of its partitions, in their order, 0 or the error code that the
+        producer gets."""
         lib.pb_request_verified(self.handle, request, ffi.new("int16_t[]", list(errors)), len(errors))
 
     def client_host(self, request: int) -> str:
-        """The peer's address in digits. Before the reply."""
+        """The numeric address of the request's client. Call it before the reply."""
         length = lib.pb_request_client_host(self.handle, request, self._host, _HOST_BYTES)
         check(min(length, 0))
         host: str = ffi.string(self._host).decode()
         return host
 
     def take_notice(self, notice: int, text: int) -> str:
-        """The words of a NOTICE event, which is released."""
+        """Return the text of a NOTICE event and release the notice."""
         words: str = ffi.string(ffi.cast("const char *", text)).decode(errors="replace")
         lib.pb_notice_release(notice)
         return words
 
     def limit_connections(self, max_connections: int) -> None:
-        """How many connections may be open; one more is refused. At once; those that are open stay."""
+        """Set how many connections may be open; further ones are refused. Takes effect at once. Open connections
+        stay open."""
         lib.pb_broker_limit_connections(self.handle, max_connections)
 
     def set_racks(self, racks: Mapping[int, str]) -> None:
-        """The racks of all brokers that serve and have one, by node id: consumers that name a rack are sent to a
-        replica there (KIP-392). None: nobody is sent."""
+        """Set the racks of brokers by node id: of all brokers that serve and have a rack. A consumer that names a rack
+        is sent to a replica in that rack (KIP-392). With no racks, no consumer is sent elsewhere."""
         names = {node_id: ffi.new("char[]", rack.encode()) for node_id, rack in racks.items()}
         check(lib.pb_broker_set_racks(self.handle, ffi.new("pb_broker_rack[]", list(names.items())), len(names)))
 
     def set_client_quotas(
         self, named: Mapping[str, ByteRates], others: ByteRates, sample_count: int, sample_ms: int
     ) -> None:
-        """Sets the bytes per second that clients may produce and fetch (KIP-13), by client id and for all others. Rates
-        are taken over so many samples of `sample_ms`. From now on."""
+        """Set the bytes per second that clients may produce and fetch (KIP-13), from now on. `named` has the rates of
+        single client ids, and `others` is for every other client id. The data plane measures a client's rate over
+        `sample_count` samples of `sample_ms` each (quota.window.num, quota.window.size.seconds)."""
         ids = [client_id.encode() for client_id in named]
         texts = [ffi.new("char[]", each) for each in ids]
         lengths = map(len, ids)
         rows = [(text, length, *rates) for text, length, rates in zip(texts, lengths, named.values(), strict=True)]
-        rest = ffi.new("pb_client_quota *", (ffi.NULL, -1, *others))
+        others_row = ffi.new("pb_client_quota *", (ffi.NULL, -1, *others))
         array = ffi.new("pb_client_quota[]", rows)
-        check(lib.pb_broker_set_client_quotas(self.handle, array, len(rows), rest, sample_count, sample_ms))
+        check(lib.pb_broker_set_client_quotas(self.handle, array, len(rows), others_row, sample_count, sample_ms))
 
     def limit_leader_replication(self, bytes_per_second: int) -> None:
-        """Bounds the bytes per second sent to followers that are not in sync, of partitions that are
-        `leader_throttled`; 0: no limit. At once."""
+        """Bound the bytes per second that this broker sends to followers outside the ISR, for partitions that are
+        `leader_throttled`. 0: no bound. Takes effect at once."""
         lib.pb_broker_limit_leader_replication(self.handle, bytes_per_second)
 
     def limit_follower_replication(self, bytes_per_second: int) -> None:
-        """Bounds the bytes per second that lagging followers here, all together, fetch of partitions that are
-        `follower_throttled`; 0: no limit. At once."""
+        """Bound the bytes per second that this broker's lagging followers together fetch, for partitions that are
+        `follower_throttled`. 0: no bound. Takes effect at once."""
         lib.pb_broker_limit_follower_replication(self.handle, bytes_per_second)
 
     def limit_cleaning(self, bytes_per_second: int) -> None:
-        """Bounds the bytes per second that all log cleaners together read and write; 0: no limit. At once."""
+        """Bound the bytes per second that all log cleaners together read and write. 0: no bound. Takes effect at
+        once."""
         lib.pb_broker_limit_cleaning(self.handle, bytes_per_second)
 
 
@@ -244,17 +255,17 @@ _new_char = ffi.typeof("const char *")
 
 
 def read_bytes(address: int, length: int) -> bytes:
-    """A copy of the bytes at an address that an event named."""
+    """A copy of the bytes at an address of an event."""
     data: bytes = ffi.unpack(ffi.cast(_new_char, address), length) if length else b""
     return data
 
 
 def view_bytes(address: int, length: int) -> memoryview:
-    """The bytes at an address that an event named, where they are: valid until the request is taken or answered."""
+    """The bytes at an address of an event, not copied. The view is valid until the request is taken or answered."""
     return memoryview(ffi.buffer(ffi.cast("const char *", address), length))
 
 
 def read_verified_partitions(address: int, count: int) -> tuple[tuple[str, int], ...]:
-    """Topic and index of the partitions that a VERIFY event named."""
+    """(topic, partition) of the partitions of a VERIFY event."""
     rows = ffi.cast("const pb_verified_partition *", address)
     return tuple((ffi.string(rows[i].topic).decode(), rows[i].partition) for i in range(count))
