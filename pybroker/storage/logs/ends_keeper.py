@@ -1,9 +1,13 @@
-"""`EndsKeeper`: keeps the records of all log dirs (`log_ends`) true while logs are open; compares them as logs open.
+"""`EndsKeeper`: detects logs that have lost records.
 
-A record may say less than a log has, and never more. Any action that takes segments off a log tells this module first,
-and goes on when the record is lower on the disk. Cuts are no concern of this module: the data plane notes them itself.
+A file in each log dir (`log_ends`) records for each log how far it reaches and which segments it has. When a log is
+opened, the log is compared with its record. While the log is open, this module keeps the record up to date.
 
-On the asyncio loop, but for `check_before` and `check_after`, which block on a thread that opens a log.
+A record may claim less than the log has, and never more. So any action that is about to remove segments calls this
+module first, and goes on when the lowered record is on the disk. Truncations need no such call: the data plane notes
+them itself.
+
+All of this runs on the asyncio loop, except the functions that block: they run on a thread that opens a log.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class EndsKeeper:
-    """`writing` is held by whoever writes the checkpoints of a dir. `report` is told of what a disk refuses."""
+    """`writing` is the lock of the tasks that write a dir's checkpoints. `report` is called with errors of a disk."""
 
     def __init__(
         self, executor: Executor, writing: asyncio.Lock, report: Callable[[LogDirectory, str, OSError], None]
@@ -50,7 +54,7 @@ class EndsKeeper:
 
     def of(self, log: PartitionLog, state: PartitionState) -> RecordedEnds:
         """The record for an open log."""
-        # A start after a kill may know of less than was recorded before: it is durable all the same.
+        # After a kill the recovery point may be lower than what was recorded as durable before, which still is.
         known = log.sealed_end if log.sealed_generation == state.cut_generation else 0
         durable = max(known, min(state.recovery_point, state.log_end_offset))
         # Below the log start offset nothing is kept, whether it was synced or not.
@@ -58,14 +62,14 @@ class EndsKeeper:
         return self._of(log, state, durable if is_kept else 0)
 
     def of_closed(self, log: PartitionLog, state: PartitionState) -> RecordedEnds:
-        """The same of one that is about to be closed in order: all of it will be durable."""
+        """The record for a log that is about to be closed cleanly: all of the log will be durable."""
         segments = log.native.segments()
         log.sealed_generation, log.sealed_end = state.cut_generation, state.log_end_offset
         log.sealed = tuple([(each.base_offset, each.size_bytes) for each in segments if each.size_bytes > 0])
         return self._of(log, state, state.log_end_offset)
 
     def of_failed(self, log: PartitionLog, state: PartitionState) -> RecordedEnds:
-        """The same of one whose files may not have what was written last."""
+        """The record for a log that has failed: its files may lack the last writes."""
         ends = self.of(log, state)
         return ends if log.lost is not None else ends._replace(written=ends.durable)
 
@@ -79,8 +83,8 @@ class EndsKeeper:
         return RecordedEnds(log.topic_id, state.cut_generation, start, durable, written, log.sealed)
 
     def note_segments(self, log: PartitionLog, state: PartitionState, segments: Sequence[Segment]) -> None:
-        """Remember segments that are durable and stay as they are. `state` is from before they were listed; no pass of
-        the cleaner is at the log."""
+        """Remember the segments that are sealed and durable. `state` was read before `segments` was listed. The caller
+        makes sure that the cleaner does not work on the log."""
         if log.interrupt is None:
             if log.sealed_generation != state.cut_generation:
                 log.sealed_generation, log.sealed_end = state.cut_generation, 0
@@ -97,12 +101,12 @@ class EndsKeeper:
         directories: Iterable[LogDirectory],
         states: Mapping[PartitionLog, PartitionState],
     ) -> None:
-        """Bring how far logs are written to the files of their dirs, unsynced."""
+        """Save the records of the logs in the files of their dirs, without a sync."""
         loop = asyncio.get_running_loop()
         for directory in directories:
             own = {}
             async for log, each in in_slices(list(states.items())):
-                # It may have been closed meanwhile, and what was recorded then is the last word.
+                # The log may have been closed meanwhile. The record made then must not be overwritten.
                 if not log.closing and log.directory is directory:
                     own[log.key] = self.of(log, each)
             try:
@@ -110,14 +114,15 @@ class EndsKeeper:
             except OSError as error:
                 self._report(directory, "noting how far its logs are written", error)
 
-    # ---- before something goes -------------------------------------------------------------------------------------
+    # ---- before segments are removed -------------------------------------------------------------------------------
 
     async def before_deletion(self, deletions: Iterable[tuple[PartitionLog, int]]) -> None:
-        """Return when no record speaks of what lies below the offset of each log: its segments are about to go."""
+        """Each log's segments below its offset are about to be deleted: take them out of the records. Returns when the
+        lowered records are on the disk."""
         changed = []
         for log, offset in deletions:
             log.planned_start = max(log.planned_start, offset)
-            # Where the last of them ends is not known, so it stays only if none of it goes.
+            # The end of the last recorded segment is not known. It stays only if it begins at or above `offset`.
             next_bases = [base for base, _ in log.sealed[1:]]
             log.sealed = tuple(
                 [
@@ -130,18 +135,19 @@ class EndsKeeper:
         await self._save_lower(changed)
 
     async def before_cleaning(self, log: PartitionLog) -> None:
-        """Return when no record speaks of the log's segments: they are about to be replaced."""
+        """The cleaner is about to replace the log's segments: take them out of the record. Returns when the lowered
+        record is on the disk."""
         log.sealed = ()
         await self._save_lower([log])
 
     async def _save_lower(self, logs: Iterable[PartitionLog]) -> None:
-        """Lower what the files say of `logs`. One write is for all that ask before it begins."""
+        """Lower the records of `logs` on the disk. One write serves all callers that came before it began."""
         due: dict[LogDirectory, list[PartitionLog]] = {}
         for log in logs:
             self._lower.setdefault(log.directory, set()).add(log)
             due.setdefault(log.directory, []).append(log)
         for directory, waiting in due.items():
-            # A write of checkpoints that is under way began with what was true before, and is waited for.
+            # A write of checkpoints under way may still write the higher records, so wait for its end.
             async with self._writing:
                 if self._lower.get(directory, set()).isdisjoint(waiting):
                     continue
@@ -153,22 +159,26 @@ class EndsKeeper:
         try:
             await asyncio.get_running_loop().run_in_executor(self._executor, _lower_or_remove, directory, lower)
         except OSError as error:
-            # The record stays too high, and a start may take for lost what is about to be deleted: better than a disk
-            # that stays full.
+            # The record stays too high. The next start may then report deleted segments as lost, but if the deletion
+            # did not go on, the disk could stay full.
             self._report(directory, "writing how far its logs reach", error)
 
     # ---- as logs open ----------------------------------------------------------------------------------------------
 
     def recorded(self, directory: LogDirectory, key: TopicPartition, topic_id: bytes) -> RecordedEnds | None:
-        """The record that counts for a log about to be opened; None: nothing is known of it."""
+        """The record of a log that is about to be opened; None when there is no valid one."""
         found = directory.ends.get(key) if directory.ends.is_ours else None
         return found if found is not None and found.topic_id == topic_id else None
 
     def without_deleted(
         self, directory: LogDirectory, key: TopicPartition, path: Path, recorded: RecordedEnds
     ) -> RecordedEnds:
-        """The part of a record that counts before the log is opened, see `log_loss.without_deleted`. Opening the log
-        removes the signs of it, so the record is lowered first. Blocks. OSError."""
+        """Take segments that were deleted on purpose out of a record, before its log is opened. Returns the lowered
+        record.
+
+        `log_loss.without_deleted` knows these segments by their `.deleted` files. Opening the log removes these files,
+        so the record on the disk is lowered first. Blocks. Raises OSError.
+        """
         lower = without_deleted(path, recorded)
         if lower != recorded:
             directory.ends.put(key, lower)
@@ -180,8 +190,8 @@ class EndsKeeper:
     def find_gone(
         self, directories: Iterable[LogDirectory], key: TopicPartition, topic_id: bytes, *, is_deleted: bool
     ) -> tuple[LogDirectory, Loss] | None:
-        """A loss of a log whose directory is nowhere, and the log dir that it lay in. `is_deleted`: a sign says that it
-        went on purpose."""
+        """For a log whose directory is in no log dir: the loss, and the log dir whose record has the log. None when no
+        record has it. `is_deleted` says that the partition was deleted on purpose, which is no loss."""
         for directory in directories:
             if is_deleted:
                 directory.ends.forget(key)
@@ -194,13 +204,16 @@ class EndsKeeper:
         return None
 
     def lost(self, loss: Loss) -> LostRecords:
-        """The error for a loss that nobody can make good; it is reported."""
+        """Report a loss that no other replica can make good. Returns the error to raise."""
         self.losses.report(loss, is_replicated=False)
         return LostRecords(loss)
 
     def check_before(self, key: TopicPartition, path: Path, recorded: RecordedEnds | None, is_replicated: bool) -> bool:
-        """Compare the files of a log before it is opened. LostRecords, unless other replicas have what is missing; then
-        whether what is left is no beginning of the log. Blocks."""
+        """Compare the files of a log with its record before the log is opened.
+
+        Raises LostRecords when records are missing, unless other replicas have them. Returns True when records on both
+        sides of the missing ones are left, so that the files cannot be opened as a shorter log. Blocks.
+        """
         loss = None if recorded is None else find_missing(key, path, recorded)
         loss = loss or find_lost_ring(key, path, recorded)
         if loss is None:
@@ -213,8 +226,8 @@ class EndsKeeper:
     def check_after(
         self, key: TopicPartition, path: Path, recorded: RecordedEnds | None, state: PartitionState, is_replicated: bool
     ) -> None:
-        """Compare the ends of a log that was opened. LostRecords, unless other replicas have what is missing.
-        Blocks."""
+        """Compare the start and the end of a log that was opened with its record. Raises LostRecords when something is
+        missing, unless other replicas have it. Blocks."""
         loss = (
             None if recorded is None else find_short(key, path, recorded, state.log_start_offset, state.log_end_offset)
         )
@@ -225,7 +238,7 @@ class EndsKeeper:
         self.losses.report(loss, is_replicated=True)
 
     def begin(self, log: PartitionLog, recorded: RecordedEnds | None, state: PartitionState) -> None:
-        """The log is open, with this state: what was recorded of it goes on being true."""
+        """The log was opened, with this state: take over what its old record says and is still true."""
         log.directory.ends.forget(log.key)
         loss, generation = self.losses.found.get(log.key), state.cut_generation
         if loss is not None:
@@ -236,7 +249,8 @@ class EndsKeeper:
             log.sealed_end = recorded.durable
 
     def mended(self, log: PartitionLog) -> None:
-        """Other replicas have brought back what a log had lost, or somebody has accepted that it is lost."""
+        """The log has lost nothing any more: other replicas have brought it back, or an operator has accepted the
+        loss."""
         if log.lost is not None:
             log.lost = None
             self.losses.forget(log.key)
@@ -244,8 +258,7 @@ class EndsKeeper:
 
 
 def _lower_of(log: PartitionLog, directory: LogDirectory) -> RecordedEnds | None:
-    """The lower record for a log that the file of `directory` must get; None when the file says no more than is
-    true."""
+    """The lowered record of a log for the file of `directory`; None when the record in the file need not be lowered."""
     saved = directory.ends.last_saved(log.key)
     if saved is None or log.lost is not None or saved.topic_id != log.topic_id:
         return None
@@ -257,7 +270,8 @@ def _lower_of(log: PartitionLog, directory: LogDirectory) -> RecordedEnds | None
 
 
 def _lower_or_remove(directory: LogDirectory, lower: Mapping[TopicPartition, RecordedEnds]) -> None:
-    """On a full disk the record goes as a whole: deletions make room there, and a kill would make them a loss."""
+    """Write lowered records, or remove the whole file of records if the disk is full. Deletions must go on then to make
+    room, and with the old records a kill would make them look like a loss."""
     try:
         directory.ends.lower(lower)
     except OSError as error:

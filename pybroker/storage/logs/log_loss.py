@@ -84,9 +84,11 @@ def was_cut_below(log: Path, recorded: RecordedEnds) -> bool:
 
 
 def without_deleted(log: Path, recorded: RecordedEnds) -> RecordedEnds:
-    """A record without segments that it should not have any more: retention or compaction has renamed them to
-    `.deleted`. A broker that does not know the record lowers nothing before. It writes its checkpoints, and with them
-    the record counts no more, before `file.delete.delay.ms` is over and the renamed files go. Blocks."""
+    """The record without the segments that retention or compaction has renamed to `.deleted`. Blocks.
+
+    Apache Kafka does not know the record and does not lower it before it deletes segments. But it writes its
+    checkpoints, which invalidates the record, before `file.delete.delay.ms` is over and the `.deleted` files go.
+    """
     try:
         names = [found for found in map(_LOG_NAME.fullmatch, os.listdir(log)) if found is not None]
     except (FileNotFoundError, NotADirectoryError):

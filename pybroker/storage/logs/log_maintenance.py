@@ -1,7 +1,10 @@
 """The periodic work on open logs: retention, upkeep, checkpoints, marks, syncing by time.
 
-Asyncio tasks on the loop; the blocking parts run on the log manager's threads, many logs to a job, but syncs one
-by one. A failure concerns one log, is logged, and the next round tries again.
+Each kind of work is a task on the asyncio loop. Its blocking calls run on the log manager's threads: one job serves
+many logs, but each sync is a job of its own. A failure concerns one log. It is logged, and the next round tries again.
+
+A mark is an offset below which everything of a log is synced, so that recovery after an unclean stop begins there (see
+csrc/log/recover/mark.h).
 """
 
 from __future__ import annotations
@@ -28,17 +31,17 @@ _LOGS_PER_JOB = 64
 _DEFAULT_FLUSH_MS = 1_000
 _FLUSH_TICK_MS = (50, 1_000)
 _UNBOUNDED = 2**63 - 1
-#: The bound, or nearly, on bytes of all logs together behind their last marks: after an unclean stop they are read
-#: before the logs are served. Each log by itself may have little and many of them much.
+#: Marks are set when all logs together have more bytes than this behind their last marks. Recovery reads these bytes
+#: after an unclean stop, before the logs are served. Many logs with few bytes each can add up to much.
 _UNMARKED_BYTES = 1 << 30
-#: A mark costs some syncs: less is sooner read than marked.
+#: A mark costs some syncs. Recovery reads fewer bytes than this faster than a mark is set.
 _WORTH_A_MARK_BYTES = 16 << 20
 _MARK_TICK_S = 1.0
 _WRITTEN_TICK_S = 0.5
 
 
 class LogMaintenance:
-    """`start` once the logs are open, `stop` before they are closed."""
+    """Runs the periodic work. Call `start` when the logs are open, and `stop` before they are closed."""
 
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
@@ -46,18 +49,19 @@ class LogMaintenance:
         self._tasks: list[asyncio.Task[None]] = []
         self._flushed_ms: dict[PartitionLog, int] = {}
         self._future: dict[PartitionLog, int] = {}
-        #: The broker's written bytes at which logs are next looked at for marks.
+        #: When the broker has written this many bytes, it next looks for logs that need marks.
         self._next_look_bytes = 0
 
     def start(self) -> None:
-        """Begin; needs the running loop."""
+        """Start the tasks. The asyncio loop must be running."""
         config = self._manager.config
         delay_ms = config.get_int("log.initial.task.delay.ms")
         checkpoint_ms = min(
             config.get_int("log.flush.offset.checkpoint.interval.ms"),
             config.get_int("log.flush.start.offset.checkpoint.interval.ms"),
         )
-        # A recovery point is only worth writing when what is derived from the log below it is in its files.
+        # A recovery point helps only when the indexes and snapshots below it are in their files. So upkeep runs at
+        # least as often as checkpoints are written.
         upkeep_ms = max(1, min(_MAX_UPKEEP_INTERVAL_MS, checkpoint_ms))
         retention_ms = config.get_int("log.retention.check.interval.ms")
         loop = asyncio.get_running_loop()
@@ -72,7 +76,7 @@ class LogMaintenance:
         ]
 
     async def stop(self) -> None:
-        """Return when nothing of it is under way."""
+        """Cancel the tasks and return when they have ended."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -90,7 +94,8 @@ class LogMaintenance:
         await self._manager.write_checkpoints()
 
     async def _note_written_regularly(self) -> None:
-        """While logs are written to. It takes a hundredth of the time at most, however many logs there are."""
+        """Save how far each log is written, while logs are written to. The pause is 100 times as long as the last save,
+        so this takes at most a hundredth of the time, however many logs there are."""
         noted_bytes, tick_s = -1, _WRITTEN_TICK_S
         while True:
             await asyncio.sleep(tick_s)
@@ -106,7 +111,8 @@ class LogMaintenance:
             tick_s = max(_WRITTEN_TICK_S, 100 * (time.monotonic() - started_s))
 
     async def _save_gap_offsets(self) -> None:
-        """A power cut in a log's first minute is told from cleaning as well."""
+        """Save gap offsets soon after a compacted log was opened. Recovery then tells gaps of a power cut from gaps of
+        the cleaner even in a log's first minute, before the first checkpoint."""
         while True:
             await self._manager.gap_noted.wait()
             self._manager.gap_noted.clear()
@@ -115,12 +121,12 @@ class LogMaintenance:
     # ---- retention -------------------------------------------------------------------------------------------------
 
     async def apply_retention(self) -> None:
-        """Delete what retention lets go, in every log that the cleaner does not see to."""
+        """Apply retention to every log that the cleaner does not handle."""
         has_cleaner = self._manager.config.get_bool("log.cleaner.enable")
         await self.retain(log for log in self._manager.logs.values() if not (has_cleaner and log.config.compact))
 
     async def retain(self, among: Iterable[PartitionLog]) -> None:
-        """Delete what retention lets go in some logs."""
+        """Delete the segments of the logs `among` that retention no longer keeps."""
         for logs in _chunks(among):
             states = self._manager.states(logs)
             decisions = [
@@ -131,7 +137,7 @@ class LogMaintenance:
             due = [(log, each, each.delete_before) for log, each in decisions if each.delete_before is not None]
             await self._manager.ends.before_deletion((log, offset) for log, _, offset in due)
             for log, decision, _ in due:
-                # Each of them may be closed while another is seen to.
+                # A log may be closed while an earlier one is handled.
                 if not log.closing:
                     await self._delete(log, decision)
             await asyncio.sleep(0)
@@ -162,7 +168,8 @@ class LogMaintenance:
         )
 
     def _tell_of_future(self, log: PartitionLog, timestamp_ms: int) -> None:
-        """Once per segment: nobody expects a clock that was wrong for a moment to keep records for years."""
+        """Warn once per segment about a record in the future, for example of a producer whose clock was wrong. The
+        operator would not expect that retention keeps the segment for years."""
         if timestamp_ms < 0 or self._future.get(log) == timestamp_ms:
             return
         self._future = {each: known for each, known in self._future.items() if not each.closing}
@@ -177,7 +184,8 @@ class LogMaintenance:
     # ---- upkeep ----------------------------------------------------------------------------------------------------
 
     async def upkeep(self) -> None:
-        """Let every log write out what it holds back; mark those that have grown by a segment."""
+        """Write each log's buffered index entries, epochs and snapshots to their files, and unlink deleted segments.
+        A log that has grown by `segment.bytes` since its last mark also gets a new mark."""
         now_ms = self._clock.wall_ms()
         for logs in _chunks(self._manager.logs.values()):
             states = self._manager.states(logs)
@@ -187,7 +195,8 @@ class LogMaintenance:
                 state = states.get(log.key)
                 if state is None:
                     continue
-                # Kafka syncs a segment when it is rolled; so, nearly, does this: recovery has a bounded part to read.
+                # Kafka syncs a segment when it rolls it. A mark for each segment's worth of bytes does nearly the same:
+                # recovery has at most about that much to read.
                 is_mark_due = state.appended_bytes - log.marked_bytes >= log.config.segment_bytes
                 purge_before_ms = now_ms - log.config.get_int("file.delete.delay.ms")
                 (marking if is_mark_due else work).append((log, _Upkeep(now_ms, purge_before_ms, is_mark_due)))
@@ -202,17 +211,17 @@ class LogMaintenance:
             self._manager.failures.report(log, what, error)
 
     async def _run_each(self, what: str, work: list[tuple[PartitionLog, Call]]) -> bool:
-        """Run one call after the other. Each may take long: a log that is to be closed must not wait for the others.
-        Whether none failed."""
-        done = True
+        """Run the calls one after the other, each as a job of its own. Each call may take long, and a log that is to be
+        closed must not wait for the calls of other logs. Returns True when no call failed."""
+        all_succeeded = True
         for log, call in work:
             if not log.closing:
                 try:
                     await log.run(call, log.native)
                 except NativeError as error:
-                    done = False
+                    all_succeeded = False
                     self._manager.failures.report(log, what, error)
-        return done
+        return all_succeeded
 
     # ---- marks -----------------------------------------------------------------------------------------------------
 
@@ -220,7 +229,7 @@ class LogMaintenance:
         while True:
             await asyncio.sleep(_MARK_TICK_S)
             try:
-                # Most brokers are idle, and some have thousands of logs.
+                # To look at the logs is needless work on an idle broker, and some brokers have thousands of logs.
                 written_bytes = self._manager.written_bytes
                 if written_bytes >= self._next_look_bytes:
                     left_bytes = await self.mark()
@@ -229,8 +238,8 @@ class LogMaintenance:
                 logger.exception("setting marks failed; it is tried again")
 
     async def mark(self) -> int:
-        """Where the logs together have too much behind their marks, set new ones, in those first that have most, until
-        half of it is left. Returns the bytes that stay unmarked."""
+        """Set marks when all logs together have `_UNMARKED_BYTES` or more behind their marks. The logs with most such
+        bytes come first, until half of `_UNMARKED_BYTES` is left. Returns the bytes that stay behind marks."""
         unmarked = await self._unmarked()
         left_bytes = sum(size_bytes for _, size_bytes, _ in unmarked)
         if left_bytes < _UNMARKED_BYTES:
@@ -244,7 +253,7 @@ class LogMaintenance:
         return left_bytes
 
     async def _unmarked(self) -> list[tuple[PartitionLog, int, int]]:
-        """For each log the bytes behind its mark, and the bytes appended to it."""
+        """Each log with bytes behind its mark: the log, these bytes, and the bytes appended since it was opened."""
         unmarked = []
         for logs in _chunks(self._manager.logs.values()):
             states = self._manager.states(logs)
@@ -270,7 +279,7 @@ class LogMaintenance:
         return [log for log in self._manager.logs.values() if log.flushes and not log.closing]
 
     async def flush(self) -> None:
-        """Sync the logs whose oldest unsynced record is old enough, or that have enough of them."""
+        """Sync each log that has reached its flush.messages or flush.ms."""
         now_ms = self._clock.monotonic_ms()
         logs = self._timed_logs()
         states = self._manager.states(logs)
@@ -308,7 +317,7 @@ class _Upkeep:
 
 
 def _flush_ms(log: PartitionLog) -> int:
-    """How old an unsynced record of the log may become; without any bound of its own, a second."""
+    """How old an unsynced record of the log may become. A second when neither flush.ms nor flush.messages is set."""
     flush_ms = log.config.get_int("flush.ms")
     is_bounded = flush_ms < _UNBOUNDED or log.config.get_int("flush.messages") < _UNBOUNDED
     return flush_ms if is_bounded else _DEFAULT_FLUSH_MS
@@ -316,7 +325,7 @@ def _flush_ms(log: PartitionLog) -> int:
 
 def _delete(native: NativePartition, decision: RetentionDecision) -> int:
     assert decision.delete_before is not None
-    # An append may have begun a segment since, which the decision does not know and a roll would end.
+    # Roll only a segment that the decision knows: an append may have begun a newer active segment since.
     is_active = native.segments()[-1].base_offset < decision.delete_before
     try:
         if decision.roll and is_active:
@@ -324,7 +333,7 @@ def _delete(native: NativePartition, decision: RetentionDecision) -> int:
     except NativeError as error:
         if not is_full(error):
             raise
-        # The active segment goes later, when the others have made room for a new one.
+        # The disk is too full for a new active segment. Delete the sealed segments now and the active one later.
         return native.delete_before(native.segments()[-1].base_offset)
     return native.delete_before(decision.delete_before)
 

@@ -1,4 +1,4 @@
-"""`check`: everything that does not add up in a log dir, a partition's directory or a file. Reads only."""
+"""`check`: finds damage and contradictions in a log dir, a partition's directory or a file. Reads only."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Offsets = dict[tuple[str, int], OffsetEntry]
 
 @dataclass(slots=True)
 class LogDirState:
-    """A check's knowledge of a log dir. `broker_epoch` is None when the last stop was not in order."""
+    """What a check knows about a log dir. `broker_epoch` is None when the last stop was not clean."""
 
     files: LogDirFiles
     partitions: list[PartitionState] = field(default_factory=list)
@@ -54,15 +54,16 @@ class LogDirState:
 
 
 class MetadataCheck(Protocol):
-    """Replays the metadata log of a directory and compares what it says with the log dir around it."""
+    """Replays the metadata log of a directory and compares the metadata with the log dir around it."""
 
     def __call__(self, partition: PartitionState, log_dir: LogDirState | None, report: Report) -> None:
-        """Tell `report` what does not add up."""
+        """Add the contradictions to `report`."""
         ...
 
 
 def check(target: Target, report: Report, *, deep: bool, check_metadata: MetadataCheck) -> None:
-    """Check whatever `target` is."""
+    """Check `target`: a log dir, one partition's directory, or one file. Adds the findings to `report`. `deep` also
+    decompresses and checks the records of each batch."""
     with unreadable_told(target if isinstance(target, Path) else target.path, report):
         if isinstance(target, LogDirFiles):
             _check_log_dir(target, report, deep, check_metadata)
@@ -81,7 +82,7 @@ def _check_log_dir(files: LogDirFiles, report: Report, deep: bool, check_metadat
     for path in files.unknown:
         report.warning("unknown-file", path, "no broker names a file or directory so")
     checkpoints = {name: _read_offsets(files.files.get(name), report) for name in OFFSET_CHECKPOINTS}
-    # Where cleaning may have left gaps is above all that a power cut took since.
+    # The gap checkpoint is only read, to report damage: its offsets may lie above what a power cut has left.
     _read_offsets(files.files.get(gap_checkpoint.FILE_NAME), report)
     state = LogDirState(files)
     _read_identity(state, report)
@@ -108,7 +109,7 @@ def _check_log_dir(files: LogDirFiles, report: Report, deep: bool, check_metadat
 
 
 def _check_partition_alone(files: PartitionFiles, report: Report, deep: bool, check_metadata: MetadataCheck) -> None:
-    """A partition by itself; the checkpoints of the dir around it are looked at where they are there."""
+    """Check one partition's directory. The checkpoints of the log dir around it are used if they are there."""
     around = files.path.resolve().parent
     quiet = Report()
     checkpoints = {name: _read_offsets(path, quiet) for name in OFFSET_CHECKPOINTS if (path := around / name).is_file()}
@@ -129,14 +130,14 @@ def _context(files: PartitionFiles, checkpoints: dict[str, Offsets | None], clos
         return PartitionContext(0, None, closed_cleanly)
     cleaner = checkpoints.get(offset_checkpoint.CLEANER_OFFSET)
     if cleaner is None:
-        # Without the file, or with a damaged one, nobody knows which logs were compacted.
+        # Without a good cleaner checkpoint it is not known which logs were compacted.
         return PartitionContext(None, start.offset if start else None, closed_cleanly)
     cleaned = cleaner.get(key)
     return PartitionContext(cleaned.offset if cleaned else 0, start.offset if start else None, closed_cleanly)
 
 
 def _read_offsets(path: Path | None, report: Report) -> Offsets | None:
-    """None: absent or damaged."""
+    """The offsets of a checkpoint file; None when the file is absent or damaged."""
     if path is None:
         return None
     offsets = None
@@ -165,7 +166,8 @@ def _read_identity(state: LogDirState, report: Report) -> None:
 
 
 def _check_offsets(path: Path, name: str, offsets: Offsets, state: LogDirState, report: Report) -> None:
-    """One checkpoint file against the logs: names, ranges, and that an offset is where a batch begins or ends."""
+    """Compare a checkpoint file with the logs. Its partitions must exist. Each offset must be within its log, and must
+    not lie inside of a batch."""
     by_key = {(each.files.topic, each.files.index): each for each in state.partitions}
     of_all = name in (offset_checkpoint.RECOVERY_POINT, offset_checkpoint.HIGH_WATERMARK)
     for (topic, index), entry in offsets.items():
@@ -201,7 +203,8 @@ def _wrong_offset(name: str, offset: int, partition: PartitionState, is_clean: b
 
 
 def batch_around(files: PartitionFiles, offset: int) -> tuple[int, int] | None:
-    """The first and last offset of the batch that `offset` is in without being its first; None when there is none."""
+    """The first and the last offset of the batch that `offset` lies inside of. None when there is no such batch, or
+    `offset` is its first offset."""
     base_offset, log = 0, None
     for each_base, each_log in files.logs:
         if each_base < offset:
@@ -215,10 +218,10 @@ def batch_around(files: PartitionFiles, offset: int) -> tuple[int, int] | None:
 
 
 def _headers(log: Path, base_offset: int, offset: int) -> Iterator[tuple[int, int]]:
-    """(base offset, last offset) of batches up to `offset`, read from the place that the index knows below it."""
+    """(base offset, last offset) of the batches up to `offset`. Begins at the last index entry below `offset`."""
     position = 0
     index = log.with_suffix(".index")
-    with suppress(OSError):  # without it all is read
+    with suppress(OSError):  # without an index, read the segment from its beginning
         data = read_whole(index)
         for relative, at in struct.iter_unpack(">Ii", data[: len(data) // 8 * 8]):
             if base_offset + relative < offset and at > position:
@@ -237,14 +240,14 @@ def _headers(log: Path, base_offset: int, offset: int) -> Iterator[tuple[int, in
 
 
 def _check_topic_ids(state: LogDirState, report: Report) -> None:
-    """All partitions of a topic have its id, and no two topics the same."""
+    """Check that all partitions of a topic have the same topic id, and that no two topics have the same id."""
     by_topic: dict[str, tuple[bytes, Path]] = {}
     by_id: dict[bytes, str] = {}
     for each in state.partitions:
         path = each.files.metadata
         # A formatted dir in which nothing has run has a metadata log without segments.
         if path is None and (each.files.logs or not each.files.is_metadata_log):
-            # Brokers with ZooKeeper did without; controllers tell the id to whoever opens it next.
+            # Brokers with ZooKeeper wrote no partition.metadata. The next broker writes it with the controllers' id.
             severity = INFO if state.properties.get("version") == "0" else WARNING
             text = "there is no partition.metadata, which names the topic's id"
             report.add(severity, "file-missing", each.files.path, text)

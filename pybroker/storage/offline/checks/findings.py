@@ -1,4 +1,4 @@
-"""A check's findings: a place, a kind, and words for a person. Pure."""
+"""The findings of `pybroker log check`: each has a place, a kind, and a text for people. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from pybroker.storage.offline.text_files import Damage
 ERROR = "error"
 """Bytes are damaged, or files contradict each other so that a broker would serve something wrong."""
 WARNING = "warning"
-"""Something no broker leaves behind in order, though it can be lived with."""
+"""Something that no broker leaves behind in a clean stop, but that does no harm."""
 INFO = "info"
-"""Worth knowing, and no fault."""
+"""Worth knowing, but not a fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`kind` is for programs and stays the same over releases; `position` is in bytes, `offset` one of the log."""
+    """One finding. `kind` is for programs and stays the same over releases. `position` is a byte position in the file,
+    and `offset` an offset of the log."""
 
     severity: str
     kind: str
@@ -35,7 +36,7 @@ class Finding:
         return self.severity != INFO
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """The finding as a dict for JSON."""
         return {
             "severity": self.severity,
             "kind": self.kind,
@@ -48,7 +49,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """Collects findings. Beyond `limit`, findings of one kind in one file are only counted."""
+    """Collects findings. It keeps up to `limit` findings of one kind in one file, and only counts further ones."""
 
     limit: int = 100
     findings: list[Finding] = field(default_factory=list)
@@ -66,7 +67,7 @@ class Report:
         position: int | None = None,
         offset: int | None = None,
     ) -> None:
-        """One finding."""
+        """Add a finding."""
         self._counts[path, kind] += 1
         if self._counts[path, kind] <= self.limit:
             self.findings.append(Finding(severity, kind, path, text, position, offset))
@@ -80,11 +81,11 @@ class Report:
         self.add(WARNING, kind, path, text, position=position, offset=offset)
 
     def info(self, kind: str, path: Path, text: str, position: int | None = None, offset: int | None = None) -> None:
-        """Add what is worth knowing."""
+        """Add a finding that is worth knowing but not a fault."""
         self.add(INFO, kind, path, text, position=position, offset=offset)
 
     def saw(self, path: Path) -> None:
-        """A file was read to its end."""
+        """Count a file that was read to its end."""
         self.checked_files += 1
         self.checked_bytes += path.stat().st_size
 
@@ -94,13 +95,13 @@ class Report:
         return [finding for finding in self.findings if finding.is_fault]
 
     def left_out(self) -> dict[tuple[Path, str], int]:
-        """How many findings of a kind in a file were only counted."""
+        """The number of findings beyond `limit`, by file and kind."""
         return {key: count - self.limit for key, count in self._counts.items() if count > self.limit}
 
 
 @contextmanager
 def unreadable_told(path: Path, report: Report) -> Iterator[None]:
-    """Make a failed read a finding: of the file that the error names, else of `path`."""
+    """Turn an OSError inside the block into a finding "unreadable". The finding names the error's file, else `path`."""
     try:
         yield
     except OSError as error:
@@ -109,7 +110,7 @@ def unreadable_told(path: Path, report: Report) -> Iterator[None]:
 
 @contextmanager
 def damage_told(path: Path, report: Report) -> Iterator[None]:
-    """The same for a text file, whose damage is another finding."""
+    """Like `unreadable_told`; also turns `Damage` of the text file at `path` into a finding "malformed"."""
     with unreadable_told(path, report):
         try:
             yield
