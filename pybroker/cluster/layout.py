@@ -45,7 +45,7 @@ class Node:
 
     @property
     def is_broker(self) -> bool:
-        """Brokers of either kind count."""
+        """True for a broker of either kind: pybroker or Apache Kafka."""
         return self.kind is not NodeKind.CONTROLLER
 
     @property
@@ -67,7 +67,7 @@ class Layout:
 
     @property
     def brokers(self) -> list[Node]:
-        """Brokers of either kind count."""
+        """The brokers of either kind: pybroker and Apache Kafka."""
         return [node for node in self.nodes if node.is_broker]
 
     @property
@@ -77,7 +77,7 @@ class Layout:
 
     @property
     def bootstrap(self) -> str:
-        """For clients: the brokers' addresses with commas between."""
+        """The `bootstrap.servers` of clients: the brokers' addresses, separated by commas."""
         return ",".join(node.address for node in self.brokers)
 
     @property

@@ -278,9 +278,9 @@ def _not_served(what: str, why: str) -> Finding:
 
 
 def tiered(image: MetadataImage, partitions: Sequence[PartitionFiles]) -> Iterator[Finding]:
-    """Topics with a part of their records elsewhere."""
+    """Topics with remote storage (tiered storage): a part of their records may lie outside of this broker."""
     for topic in sorted({partition.topic for partition in partitions}):
-        # As it was written: Apache Kafka reads TRUE like true.
+        # The metadata has the value as somebody wrote it, and Apache Kafka accepts TRUE as well as true.
         if topic_value_text(TOPIC_KEYS[_TIERED], image.topic_config(topic).get(_TIERED, "")) == "true":
             yield Finding(
                 Severity.ERROR,

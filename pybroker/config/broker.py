@@ -19,10 +19,10 @@ from pybroker.config.properties import looks_like_utf8, read_properties
 from pybroker.config.rules import check_broker, resolve_listeners
 from pybroker.config.values import ConfigValues
 
-#: Kafka changes these while it runs; here sockets are opened once, at start.
+#: Kafka can change these settings while it runs. Here they are read once, when the sockets are opened at start.
 NEEDS_RESTART = frozenset({"listeners", "listener.security.protocol.map"})
 
-#: May be changed while the broker runs, as in Kafka, and counts when it starts.
+#: These settings may be changed while the broker runs, as in Kafka, but the change counts from the next start on.
 COUNTS_AT_START = frozenset({"num.recovery.threads.per.data.dir"})
 
 _OVERRIDE = "--override"
@@ -41,12 +41,12 @@ class BrokerConfig(ConfigValues):
     origins: Mapping[str, str] = field(default_factory=dict)
     dynamic_default: Mapping[str, str] = field(default_factory=dict)
     dynamic_broker: Mapping[str, str] = field(default_factory=dict)
-    #: Warnings for the operator, told once, in plain words.
+    #: Warnings for the operator in plain words. Each is logged once.
     warnings: tuple[str, ...] = ()
     _values: Mapping[str, ConfigValue] = field(init=False, repr=False)
     #: Where clients connect; the controller's listeners are not among them.
     listeners: tuple[Listener, ...] = field(init=False)
-    #: The addresses that clients are told to use; a host is empty where `listeners` has none either.
+    #: The addresses that clients are told to use. A host is empty if `listeners` has no host either.
     advertised_listeners: tuple[Listener, ...] = field(init=False)
     #: The endpoint recorded for this node's controller.
     controller_listener: Listener = field(init=False)
@@ -65,7 +65,7 @@ class BrokerConfig(ConfigValues):
     def load(cls, path: Path | str | None, overrides: Sequence[str] = ()) -> BrokerConfig:
         """The configuration of a server.properties file (None: all defaults) with `key=value` overrides.
 
-        Raises ConfigError. Things that are odd but no error are in `warnings`.
+        Raises ConfigError. `warnings` has what is odd but no error.
         """
         static, origins, notices = read_static(path, overrides)
         notices += [*notices_of(static, origins), *notices_of_listener(static, origins)]
@@ -77,10 +77,10 @@ class BrokerConfig(ConfigValues):
             raise named_as_given(error, linked).located(origins) from None
 
     def with_dynamic(self, dynamic_default: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> BrokerConfig:
-        """This configuration with other dynamic values.
+        """This configuration with the dynamic values replaced.
 
-        A value that its key does not accept is left out, with a warning; `warnings` then has these alone. Raises
-        ConfigError if values that are each accepted contradict each other.
+        A dynamic value that its key does not accept is ignored, and the result's `warnings` has a text about it. The
+        warnings of this configuration are not repeated. Raises ConfigError if valid values contradict each other.
         """
         return replace(self, dynamic_default=dict(dynamic_default), dynamic_broker=dict(dynamic_broker), warnings=())
 
@@ -88,7 +88,7 @@ class BrokerConfig(ConfigValues):
         values: dict[str, ConfigValue] = {name: key.default_value for name, key in BROKER_KEYS.items()}
         for name, text in self.static.items():
             if name in BROKER_KEYS:
-                # Notices tell of those that are raised, once, at the start.
+                # No warning about a value raised to its bound: `load` has a notice of it.
                 values[name], _ = parse_kept(BROKER_KEYS[name], text, self.origins.get(name, ""))
         for layer, where in ((self.dynamic_default, "dynamic default"), (self.dynamic_broker, "dynamic value")):
             for name, text in layer.items():
@@ -148,8 +148,8 @@ class BrokerConfig(ConfigValues):
 def read_static(
     path: Path | str | None, overrides: Sequence[str]
 ) -> tuple[dict[str, str], dict[str, str], list[Notice]]:
-    """The settings of file and command line, the place of each, and notices: of settings that were given twice, or
-    whose bytes seem to be meant as UTF-8.
+    """Reads the settings of the file and the command line. Returns them, the place that set each, and notices: about
+    settings that were given twice, and about values that look like UTF-8.
 
     Raises ConfigError for a file or an override that cannot be read.
     """
@@ -179,8 +179,8 @@ def read_static(
 
 
 def link_node_id(static: dict[str, str], origins: dict[str, str]) -> dict[str, str]:
-    """node.id and broker.id are two names of one number; whoever gives one means both. Returns the name that was only
-    linked, with the one that was given."""
+    """node.id and broker.id are two names of one setting: if only one is set, set the other to its value. Returns the
+    name that was set here, with the name that was given."""
     for given, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
         if given in static and other not in static and static[given] != GENERATED_ID:
             static[other] = static[given]

@@ -47,7 +47,7 @@ class Replayer(Protocol):
         ...
 
     def on_committed_replayed(self) -> None:
-        """All that is committed was replayed, all that is not was shown, and it takes its time."""
+        """All committed records were replayed, all later records were shown, and these are still not committed."""
         ...
 
 

@@ -1,10 +1,10 @@
-"""Python source of encoders: straight-line code for one version of one message.
+"""Generates the encoders of messages: Python source of straight-line code for one version of one message.
 
-The function is `encode(o) -> bytes`: pieces gathered in a list and joined once. Neighbouring fixed-width fields,
-together with the first byte of the length, count or tag section that follows them, are packed by one `struct` call.
+The generated function is `encode(o) -> bytes`. It gathers pieces in a list and joins them once. One `struct` call packs
+neighbouring fixed-width fields, and with them the first byte of the length, count or tag section that follows.
 
-An encoder in slices is a generator of the same shape, for large messages: it yields the bytes, after every so many
-elements.
+An encoder "in slices" is for large messages. It is a generator with the same code that yields the bytes in parts, one
+part for every `SLICE_COUNT` elements.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from pybroker.protocol.definitions import FIXED_FORMATS, FieldDef, MessageDef, S
 from pybroker.protocol.source import SLICE_COUNT, SMALL_ARRAY_COUNT, SourceWriter, StructNames, is_compact
 from pybroker.protocol.uuids import ZERO_UUID
 
-# One byte of compact length holds up to 126 (it is the length plus one, and 127 is the largest one-byte varint).
+# A compact length is the length plus one as a varint. A varint of one byte is at most 127, so such a length is below
+# this.
 ONE_BYTE_LENGTH = 127
 ERROR_TEXT_SUFFIX = "ErrorMessage"
 
 
 def _encoded(value: str, field: FieldDef) -> str:
-    """An expression for the bytes of a string. Error texts repeat what clients sent, and are cut to what fits."""
+    """An expression for the bytes of a string. An error text may contain what a client sent, so it is cut to a length
+    that fits."""
     return f"error_text({value})" if field.name.endswith(ERROR_TEXT_SUFFIX) else f"{value}.encode()"
 
 
 class EncoderSource:
-    """Writes the encoder of `message` at `version`; `text()` and `namespace` are what `exec` takes."""
+    """Writes the source of the encoder of `message` at `version`. `exec` takes `text()` and `namespace`."""
 
     def __init__(self, message: MessageDef, version: int, *, in_slices: bool = False) -> None:
         self._message = message
@@ -63,8 +65,8 @@ class EncoderSource:
         out.line(f"{'yield' if self._in_slices else 'return'} join(parts)")
 
     def _interrupt(self, work: str = "1") -> None:
-        """In slices: so many elements are written. Code that belongs to a tagged field is kept until its size is
-        known."""
+        """In slices, write the code that counts `work` elements and yields when the slice is full. Inside a tagged
+        field it yields no bytes: they are kept until the size of the field is known."""
         if not self._in_slices:
             return
         out = self._out
@@ -79,15 +81,17 @@ class EncoderSource:
             out.line("yield b''")
         out.indent -= 1
 
-    # A run of fixed-width values: gathered by _add, written by _flush. Its expressions must still hold when it is
-    # written.
+    # A run is a sequence of fixed-width values that one `struct` call packs. `_add` gathers it, and `_flush` writes the
+    # call. The values of its expressions must not change in between.
 
     def _add(self, form: str, expression: str = "") -> None:
-        """`form` x stands for a zero byte and takes no expression."""
+        """Add a value to the run: a `struct` format and an expression. The format "x" is a zero byte without an
+        expression."""
         self._run.append((form, expression))
 
     def _packed(self, form: str = "", expression: str = "", suffix: str = "") -> str:
-        """The run, one more value and a bytes expression as one bytes expression; the run is kept."""
+        """One bytes expression for the run, followed by one more value and by the bytes expression `suffix`. Keeps the
+        run."""
         run = [*self._run, (form, expression)] if form else self._run
         forms = "".join(part for part, _ in run)
         pieces = []
@@ -110,7 +114,7 @@ class EncoderSource:
         self._run.clear()
 
     def _struct(self, name: str, definition: StructDef) -> None:
-        """Writes a struct held in variable `name`; may leave a run behind."""
+        """Write the code for the struct in the variable `name`. Its last values may be left in the run."""
         tagged, plain = [], []
         for field in definition.fields:
             if self._version not in field.versions:
@@ -141,7 +145,8 @@ class EncoderSource:
         return f"{expression} != {default_source(field, self._message.name)}"
 
     def _absent(self, expression: str, field: FieldDef) -> None:
-        """A field that the version lacks: its value must not matter."""
+        """Write the check of a field that the version lacks: unless the field is ignorable, it must have its default
+        value."""
         if not field.ignorable:
             self._out.line(f"if {self._is_not_default(expression, field)}: fail_unsupported({field.name!r})")
 
@@ -190,7 +195,8 @@ class EncoderSource:
         self._add("16s", expression)
 
     def _nested(self, expression: str, definition: StructDef, nullable: bool, tagged: bool) -> None:
-        """A struct. A nullable one begins with 1; null is the int8 -1, or as a tagged field the varint 0."""
+        """Write the code for a nested struct. A nullable struct begins with 1. Null is the int8 -1, or the varint 0 in
+        a tagged field."""
         out = self._out
         name = out.fresh("o")
         out.line(f"{name} = {expression}")
@@ -208,7 +214,8 @@ class EncoderSource:
         out.indent -= 1
 
     def _null_or(self, value: str, field: FieldDef, compact: bool, nullable: bool, null_form: str) -> None:
-        """Opens `if VALUE is None: write null` when null is allowed, and the block that is for other values."""
+        """Write `if VALUE is None:` with code that writes null, or that fails when null is not allowed. Then open the
+        `else:` block for other values."""
         out = self._out
         out.line(f"if {value} is None:")
         out.indent += 1
@@ -221,7 +228,8 @@ class EncoderSource:
         out.indent += 1
 
     def _string(self, expression: str, field: FieldDef, nullable: bool, *, empty_section: bool = False) -> None:
-        """Writes a string and, with `empty_section`, the zero that says that no tagged fields follow it."""
+        """Write the code for a string. With `empty_section` it also writes an empty section of tagged fields, one zero
+        byte."""
         if is_compact(self._message, field, self._version):
             self._compact_string(expression, field, nullable, empty_section)
         else:
@@ -280,14 +288,16 @@ class EncoderSource:
         self._run.clear()
 
     def _count(self, expression: str, compact: bool) -> None:
-        """Writes the run and a length or count after it; keeps the run: a branch for null may have written it too."""
+        """Write the code for the run, followed by a length or count. Keeps the run, because the branch for null writes
+        it too."""
         if compact:
             self._emit(suffix=f"uvarint({expression} + 1)")
         else:
             self._emit("i", expression)
 
     def _fixed_array(self, items: str, form: str, compact: bool) -> None:
-        """Writes the run, the count and the items: by one call when they are few."""
+        """Write the code for the run, the count and the items of an array of numbers. Few items are packed by one
+        call."""
         out = self._out
         count = out.fresh("n")
         out.line(f"{count} = len({items})")
@@ -347,7 +357,7 @@ class EncoderSource:
 def generate_encoder(
     message: MessageDef, version: int, message_class: type[Any], *, in_slices: bool = False
 ) -> Callable[..., Any]:
-    """The compiled encoder of one version."""
+    """Compile the encoder of `message` at `version`: `encode(o) -> bytes`, or a generator of bytes with `in_slices`."""
     source = EncoderSource(message, version, in_slices=in_slices)
     namespace: dict[str, Any] = {
         message.name: message_class,

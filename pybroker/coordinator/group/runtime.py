@@ -23,14 +23,17 @@ logger = logging.getLogger(__name__)
 
 #: Between attempts to load what could not be read.
 _LOAD_INTERVAL_S = 5.0
-#: So many are answered at once when their partition is led elsewhere.
+#: When a shard is unloaded, up to this many members are answered at once; more are answered in slices.
 _FEW_MEMBERS = 200
 
 
 class ShardStatus(Enum):
-    """LOADING becomes ACTIVE or FAILED, by way of READABLE if the end of its log is not committed for long. Then
-    committed state can be read but not changed, as a change would have to wait behind it. FAILED becomes ACTIVE where
-    another attempt succeeds. All become CLOSED, which is final."""
+    """The status of a shard.
+
+    LOADING becomes ACTIVE or FAILED. It becomes READABLE before that when the last records of the log stay uncommitted
+    for long. A READABLE shard serves its committed state but takes no change, which would have to wait behind those
+    records. FAILED becomes ACTIVE when a later attempt to load succeeds. Every status can become CLOSED, which is
+    final."""
 
     LOADING = "loading"
     READABLE = "readable"
@@ -40,7 +43,7 @@ class ShardStatus(Enum):
 
 
 class Shard:
-    """Lives on the asyncio loop thread from one election to the next resignation."""
+    """Lives on the asyncio loop thread from this broker's election as leader of the partition until it resigns."""
 
     def __init__(
         self,
@@ -74,17 +77,19 @@ class Shard:
         self._unload_task: asyncio.Task[None] | None = None
 
     def begin_load(self, on_loaded: Callable[[Shard], None], after: Sequence[Shard] = ()) -> None:
-        """Once the shards `after` are closed replay the partition in the background, then call `on_loaded`, unless it
-        is unloaded before."""
+        """Replay the partition in the background once the shards `after` are closed, then call `on_loaded`. It is not
+        called when the shard is unloaded before."""
         self._load_task = asyncio.get_running_loop().create_task(self._load(on_loaded, after))
 
     def take_epoch(self, leader_epoch: int) -> None:
-        """This broker leads on under another epoch: what is loaded, and what is on its way, stays good."""
+        """This broker stays the leader, at a new leader epoch. The loaded state and the appends under way stay
+        valid."""
         self.leader_epoch = leader_epoch
         self.appender.take_epoch(leader_epoch)
 
     def unload(self) -> None:
-        """Take no more part: answer whoever is parked, drop the state. Many are answered in slices; see `closed`."""
+        """Close the shard: answer the requests that wait for other members, and drop the state. Many requests are
+        answered in slices after this call; `closed` waits for them."""
         if self._load_task is not None:
             self._load_task.cancel()
         if self.status is ShardStatus.ACTIVE:
@@ -97,12 +102,12 @@ class Shard:
         self.status = ShardStatus.CLOSED
 
     async def loaded(self) -> None:
-        """Return when no load is under way, however it ended."""
+        """Return when no load is under way, whether it succeeded or not."""
         if self._load_task is not None:
             await asyncio.wait([self._load_task])
 
     async def closed(self) -> None:
-        """Return when neither a load nor an append is under way, and who was parked is answered."""
+        """Return when no load and no append is under way, and all waiting requests are answered."""
         await self.loaded()
         await self.appender.closed()
         if self._unload_task is not None:
@@ -118,7 +123,8 @@ class Shard:
             self.state = ShardState(before.settings, before.clock, before.new_suffix, before.memory)
 
     async def _load_once(self, on_loaded: Callable[[Shard], None]) -> bool:
-        """False when it may succeed later: for want of file handles, say, nobody closes the log and opens it again."""
+        """Try to load. False when another attempt may succeed, for example after a lack of file descriptors, which does
+        not make anybody open the log again."""
         started_ms = self.state.clock.monotonic_ms()
         try:
             summary = await load(
@@ -127,7 +133,7 @@ class Shard:
                 self.partition,
                 self,
                 self.state.settings.offsets_load_buffer_bytes,
-                # An append that takes longer than any commit may take has failed in some way.
+                # When the last records stay uncommitted longer than any commit may take, something is wrong.
                 self.state.settings.offsets_commit_timeout_ms,
             )
         except (KafkaError, ProtocolError) as error:
@@ -150,7 +156,7 @@ class Shard:
             return True
         self.status = ShardStatus.ACTIVE
         self.state.uncommitted.clear()
-        # A new offsets topic has fifty empty partitions: no news.
+        # A new offsets topic has fifty empty partitions, which are not worth a line of the log each.
         logger.log(
             logging.INFO if summary.record_count > 0 else logging.DEBUG,
             "%s-%d: loaded %d groups from %d records (%d bytes) in %d ms",
@@ -164,7 +170,7 @@ class Shard:
         on_loaded(self)
         return True
 
-    # ---- what the log says -----------------------------------------------------------------------------------------
+    # ---- the loader's calls (see `pybroker.coordinator.loader`) ----------------------------------------------------
 
     def replay_record(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
         change = replay.decode(key, value, producer_id)
@@ -180,10 +186,12 @@ class Shard:
             self.state.uncommitted.add((change.group_id, change.topic, change.partition))
 
     def on_committed_replayed(self) -> None:
+        """Everything below the high watermark is replayed, and the records above it have stayed uncommitted for
+        long."""
         self.status = ShardStatus.READABLE
         logger.warning(
-            "%s-%d: the last of its log is not committed, for want of replicas in sync or by a slow one; until it is, "
-            "committed offsets can be fetched, and nothing else is done for its groups",
+            "%s-%d: the last records of its log are not committed yet, because too few replicas are in sync or one is "
+            "slow; until they are, clients can fetch committed offsets and list groups, but nothing can be changed",
             OFFSETS_TOPIC,
             self.partition,
         )

@@ -32,8 +32,8 @@ _MOST_LEVELS = 8
 
 
 def find_device(tree: Tree, number: str, source: str) -> str | None:
-    """The directory in /sys of a device by its number, else by what the mount calls it. A partition has no queue of its
-    own: the disk it lies on stands for it."""
+    """The directory in /sys of the device with this number (`major:minor`). Without it, of the device that the mount
+    names as its source. For a partition of a disk it is the disk's directory, since a partition has no queue."""
     path = f"/sys/dev/block/{number}"
     if not tree.exists(path):
         named = _by_source(tree, source)
@@ -73,7 +73,8 @@ def read_device(tree: Tree, path: str) -> BlockDevice:
 
 
 def lower_devices(tree: Tree, path: str) -> list[str]:
-    """The directories of the devices that hold this one's bytes: itself for a disk, through any number of levels."""
+    """The directories of the lowest devices below this one, through several levels such as LVM on RAID. For a disk it
+    is the disk's own directory."""
     level, lowest = [path], []
     for _ in range(_MOST_LEVELS):
         below: list[str] = []
@@ -87,7 +88,7 @@ def lower_devices(tree: Tree, path: str) -> list[str]:
 
 
 def backing_file(tree: Tree, path: str) -> str | None:
-    """The file that a loop device keeps its bytes in."""
+    """The file that backs a loop device; None for any other device. `path` is the device's directory in /sys."""
     return tree.text(f"{path}/loop/backing_file")
 
 
