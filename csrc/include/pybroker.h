@@ -1,12 +1,13 @@
 /*
- * The boundary between Python, which decides, and C, which moves bytes. Python's declarations are made from this file
- * and from pybroker_tools.h, which serves tools that have no broker.
+ * The interface of the data plane in C for the control plane in Python. The build makes Python's declarations from this
+ * file and from pybroker_tools.h, which is for tools without a broker.
  *
- * Handles are opaque and live until the call named here ends them. Functions return 0, a positive Kafka error code or
- * -errno unless they say otherwise; those that take a pb_failure fill it with words for a person. Pointers given in are
- * used only during the call; pointers given out say how long they live. Unless marked "blocking" a call never waits for
- * a disk or for a reactor and may be made on the asyncio thread; blocking calls belong on a worker thread. All calls
- * are thread safe unless they end the handle they are given.
+ * Handles are opaque. A handle lives until it is given to the function that ends it. A function returns 0, a positive
+ * Kafka error code or -errno unless its comment says otherwise. A function with a pb_native_failure fills it with a
+ * text for people. Arguments are used only during the call; comments say how long returned pointers are valid.
+ *
+ * Unless it is marked "Blocking", a call never waits for a disk or a reactor and may be made on the asyncio thread.
+ * Make blocking calls on a worker thread. All calls are thread safe unless they end their handle.
  */
 #ifndef PYBROKER_H
 #define PYBROKER_H
@@ -14,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Raised with every change of either file; compared at import. */
+/* Grows with every change of the interface in either file. Python compares it at import. */
 #define PB_ABI_VERSION 12
 
 #define PB_UUID_BYTES 16
@@ -29,73 +30,75 @@ uint32_t pb_abi_version(void);
 
 uint32_t pb_native_crc32c(uint32_t crc, const uint8_t *data, size_t length);
 const char *pb_native_crc32c_name(void);
-/* Decompress a batch's records (codec: Kafka's attribute bits 1..4). Returns the length, or -errno: -E2BIG over
- * capacity, -EINVAL corrupt. */
+/* Decompress a batch's records (codec: Kafka's attribute bits 1..4). Returns the length, or -errno: -E2BIG when it is
+ * more than `capacity`, -EINVAL when the data is corrupt. */
 int64_t pb_native_decompress(int32_t codec, const uint8_t *data, size_t length, uint8_t *out, size_t capacity);
 
 /* ---- broker ------------------------------------------------------------------------------------------------------ */
 
-/* Words for a person about a failed call. Owner: the caller. */
+/* A text for people about a failed call. Owner: the caller. */
 typedef struct pb_native_failure {
     int32_t code;
     char text[512];
 } pb_native_failure;
 
-/* Everything a broker is started with. Sizes in bytes. */
+/* The options that a broker starts with. Sizes in bytes. */
 typedef struct pb_broker_options {
     const char *backend; /* "auto", "io_uring" or "epoll" */
     int32_t node_id;
     int32_t reactor_count;       /* >= 1 */
     int32_t spin_us;             /* busy wait before sleeping; 0 = never */
-    int64_t buffer_budget_bytes; /* receive buffers over all connections; above it producers are held back */
+    int64_t buffer_budget_bytes; /* of receive buffers of all connections; above it, connections wait to receive */
     int32_t max_request_bytes;   /* socket.request.max.bytes */
     int32_t max_connections;     /* pb_broker_limit_connections changes it */
     int64_t connections_max_idle_ms;
     int32_t fetch_session_slots; /* max.incremental.fetch.session.cache.slots */
     int32_t fetch_max_bytes;     /* fetch.max.bytes */
-    int64_t history_cache_bytes; /* of memory, for what consumers that read history had brought in */
-    int64_t slow_request_ms;     /* a request that takes so long is told of; 0 = none */
+    int64_t history_cache_bytes; /* the most memory for old data that consumers read: pybroker.history.cache.bytes */
+    int64_t slow_request_ms;     /* a request that takes this long or longer causes a NOTICE event; 0 = none does */
 } pb_broker_options;
 
-/* Open: loops, pools, background thread; nothing runs yet. */
+/* Make a broker: reactors, pools, background threads. Nothing runs yet. */
 int32_t pb_broker_open(const pb_broker_options *options, pb_broker **out, pb_native_failure *failure);
 /* Start the reactors. */
 int32_t pb_broker_start(pb_broker *broker, pb_native_failure *failure);
-/* Take no more connections and requests: what is under way is answered, then the clients are told the end. Called once,
- * before pb_broker_stop. From here on that function waits up to five seconds for answers that are due, and then up to a
- * second for clients to go. */
+/* Take no more connections and requests. Requests under way are answered; then the broker closes its side of each
+ * connection. Call it once, before pb_broker_stop. Counted from this call, pb_broker_stop waits up to five seconds for
+ * answers that are due, and then up to a second for clients to close their connections. */
 void pb_broker_end_requests(pb_broker *broker);
 /* Stop accepting, close all connections, end the threads. Blocking. Open partitions stay usable until closed. */
 void pb_broker_stop(pb_broker *broker);
-/* Free. All partitions must be closed. */
+/* Free the broker. All partitions must be closed. */
 void pb_broker_close(pb_broker *broker);
-/* How many connections may be open (max.connections); one more is refused. At once, any thread; those that are open
- * stay.
- */
+/* Set how many connections may be open (max.connections); further ones are refused. Takes effect at once; open
+ * connections stay. Any thread. */
 void pb_broker_limit_connections(pb_broker *broker, int32_t max_connections);
-/* Shares out `limit` file descriptors. `kept` are for other uses than logs and connections. In the rest, logs and
- * connections each leave the other `reserve`, so kept + 2 * reserve is at most the limit. One more is refused. 0: no
- * bound. Process-wide, at once, any thread. */
+/* Share the process's `limit` file descriptors between logs and connections. `kept` descriptors are for other uses.
+ * Logs leave `reserve` of the rest to connections, and connections leave `reserve` to logs. So kept + 2 * reserve is at
+ * most the limit. A log or connection beyond its share is refused. limit 0: no bound. Takes effect at once. Any
+ * thread. */
 void pb_process_limit_descriptors(int32_t limit, int32_t kept, int32_t reserve);
-/* The limit as it was told, 0 before, and how many logs may be open within it. Any thread. */
+/* The limit that was set, or 0 before that; and how many logs may be open within it. Any thread. */
 int32_t pb_process_descriptor_limit(void);
 int32_t pb_process_log_descriptors(void);
 /* "io_uring" or "epoll". Lives as long as the broker. */
 const char *pb_broker_backend(const pb_broker *broker);
-/* 0 when this process may use the backend, else why not, -errno and in words. Any thread, also without a broker. */
+/* 0 when this process may use the backend; else -errno, with the reason in `failure`. Any thread, also without a
+ * broker. */
 int32_t pb_native_backend_check(const char *backend, pb_native_failure *failure);
 
-/* An API that Python serves (Produce and Fetch are served in C and are part of the list too, so that versions are
- * checked). */
+/* An API that the broker serves, with its versions. */
 typedef struct pb_api_range {
     int16_t api_key;
     int16_t min_version;
     int16_t max_version;
 } pb_api_range;
-/* Before pb_broker_start. A request outside these ranges closes its connection; ApiVersions always reaches Python. */
+/* Set the APIs that the broker serves, Produce and Fetch included. Call it before pb_broker_start. A request outside
+ * these ranges closes its connection; only ApiVersions always reaches Python. */
 int32_t pb_broker_serve_apis(pb_broker *broker, const pb_api_range *ranges, int32_t count);
 
-/* Listen. host "" = every address; port 0 = any. The name is what requests carry. */
+/* Listen on an address. host "" = every address; port 0 = any free port, *bound_port says which. `name` is the
+ * listener's name. */
 int32_t pb_broker_listen(pb_broker *broker, const char *name, const char *host, int32_t port, int32_t *bound_port,
                          pb_native_failure *failure);
 
@@ -103,24 +106,28 @@ int32_t pb_broker_listen(pb_broker *broker, const char *name, const char *host, 
 
 enum pb_event_kind {
     PB_EVENT_REQUEST = 1,   /* a request for Python: answer with pb_request_reply or pb_request_close, once */
-    PB_EVENT_APPENDED = 2,  /* a pb_partition_append finished: ticket, offset, error */
+    PB_EVENT_APPENDED = 2,  /* a pb_partition_append finished: handle = its ticket, offset, error */
     PB_EVENT_NOTICE = 3,    /* something to log: text, error = pb_notice_kind; released with pb_notice_release */
-    PB_EVENT_OFFLINE = 4,   /* a partition's log failed: ticket = the partition's tag, error, offset = pb_offline */
-    PB_EVENT_CAUGHT_UP = 5, /* see pb_partition_lead_replicated: ticket = the partition's tag, offset = replica id */
-    PB_EVENT_FOLLOWER = 6,  /* of a partition that follows: ticket = its tag, error = pb_follower_news, offset */
+    PB_EVENT_OFFLINE = 4,   /* a partition's log failed: handle = the partition's tag, error, offset = pb_offline */
+    PB_EVENT_CAUGHT_UP = 5, /* see pb_partition_lead_replicated: handle = the partition's tag, offset = replica id */
+    PB_EVENT_FOLLOWER = 6,  /* of a partition that follows: handle = its tag, error = pb_follower_news, offset */
     PB_EVENT_VERIFY = 7,    /* a Produce begins transactions in partitions: answer with pb_request_verified, once */
 };
 
 enum pb_notice_kind {
     PB_NOTICE_TROUBLE = 0,
-    PB_NOTICE_SLOW_REQUEST = 1, /* at most one in 100 ms by each reactor; the counter has them all */
+    PB_NOTICE_SLOW_REQUEST = 1, /* at most one in 100 ms from each reactor; pb_broker_stats counts all */
     PB_NOTICE_ROLL = 2,
     PB_NOTICE_THROTTLE = 3, /* at most one in 10 s */
 };
 
-/* The operation that failed. A failed write: appends are refused until pb_partition_repair. A failed read is told once,
- * until pb_partition_check_files. A failed sync: what it was for may be lost, is never acknowledged, and only opening
- * the log again helps. So it is with a change of files that failed half way: -EAGAIN where the disk is not at fault. */
+/*
+ * The operation that failed, in an OFFLINE event.
+ * - WRITE: appends are refused until pb_partition_repair.
+ * - READ: the event comes once, and again only after pb_partition_check_files.
+ * - SYNC: the data to sync may be lost, so it is never acknowledged. The log works only after it is opened again. A
+ *   change of files that failed half way is told as SYNC too, with -EAGAIN if the disk is not at fault.
+ */
 enum pb_offline { PB_OFFLINE_WRITE = 1, PB_OFFLINE_READ = 2, PB_OFFLINE_SYNC = 3 };
 
 /* One event; 72 bytes, no padding inside, so that Python can unpack many at once with "<IiQqqQQIIhhiII". */
@@ -141,55 +148,57 @@ typedef struct pb_event {
     int16_t api_version;
     int32_t correlation_id;
     uint32_t listener; /* REQUEST: index of the listener, in order of pb_broker_listen */
-    uint32_t repeated; /* NOTICE: how many like it were folded into this one */
+    uint32_t repeated; /* NOTICE: how many like notices were folded into this one */
 } pb_event;
 
-/* Readable while events wait. One reader. */
+/* An eventfd that is readable while events wait. Only one thread may read events. */
 int32_t pb_broker_event_fd(const pb_broker *broker);
-/* Take up to `capacity` events; the count. Clears the eventfd when it empties the queue. */
+/* Take up to `capacity` events; returns how many. Clears the eventfd when the queue is empty then. */
 int32_t pb_broker_take_events(pb_broker *broker, pb_event *out, int32_t capacity);
-/* Body and client id of a request have been copied: the memory in which they came is others' again. */
+/* Python has copied the body and the client id of a request: their receive buffer may be used for other requests. */
 void pb_request_taken(pb_broker *broker, uint64_t request);
-/* More of an answer's body (copied), which pb_request_reply ends. 0 or -errno: then the request can only be closed. */
+/* Add a part to the body of an answer; pb_request_reply adds the last part. `bytes` are copied. 0, or -errno; after an
+ * error the request can only be closed. */
 int32_t pb_request_reply_part(pb_broker *broker, uint64_t request, const uint8_t *bytes, size_t length);
 /* Answer a request: `body` (copied) follows the response header, which C writes. The request is gone afterwards. */
 int32_t pb_request_reply(pb_broker *broker, uint64_t request, const uint8_t *body, size_t length);
-/* When the request is answered, nothing is taken from its connection for so long: its answer says that the client has
- * to wait (KIP-219). Before the reply. */
+/* Read no request from this request's connection for `ms` after its answer, which tells the client to wait that long
+ * (KIP-219). Call it before the reply. */
 void pb_request_mute(pb_broker *broker, uint64_t request, int32_t ms);
 /* Close the request's connection instead of answering. */
 void pb_request_close(pb_broker *broker, uint64_t request);
-/* The peer's address in digits into `out` (46 bytes suffice). Before the reply. */
+/* Write the client's numeric address to `out` (46 bytes suffice). Call it before the reply. */
 int32_t pb_request_client_host(pb_broker *broker, uint64_t request, char *out, size_t capacity);
 void pb_notice_release(uint64_t notice);
 
-/* A partition whose transaction coordinator is to be asked whether it is part of a transaction (KIP-890). */
+/* A partition of a VERIFY event: Python asks the transaction coordinator whether it is part of the transaction
+ * (KIP-890). */
 typedef struct pb_verified_partition {
     const char *topic;
     int32_t partition;
     int32_t reserved;
 } pb_verified_partition;
-/* The verdicts after a VERIFY event, errors[i] of partition i: 0, it may be appended to, or the Kafka code that its
- * producer is told. The Produce goes on; until then it waits, with the later requests of its connection. */
+/* Answer a VERIFY event. errors[i] is 0 if partition i may be appended to, else the Kafka error code for the producer.
+ * The Produce goes on then. Until this call, the Produce and the later requests of its connection wait. */
 void pb_request_verified(pb_broker *broker, uint64_t request, const int16_t *errors, int32_t count);
 
 /* ---- partitions -------------------------------------------------------------------------------------------------- */
 
-/* The promise of an acknowledgement, and of being readable. NONE and INTERVAL: it is written. ACKS: it is durable;
- * syncs are begun as soon as something is written, and take all that has gathered. INTERVAL is for the caller, who
- * calls pb_partition_sync. */
+/* When a record is acknowledged and readable. NONE and INTERVAL: when it is written to the log. ACKS: when it is
+ * durable; a sync begins as soon as something is written, and covers all records that have gathered. INTERVAL differs
+ * from NONE only for the caller, who calls pb_partition_sync. */
 enum pb_durability { PB_DURABILITY_NONE = 0, PB_DURABILITY_INTERVAL = 1, PB_DURABILITY_ACKS = 2 };
 
 /* May clients produce transactional batches? */
 enum pb_transactional {
-    PB_TRANSACTIONAL_REFUSED = 0,  /* no: there is nobody who could vouch for them */
-    PB_TRANSACTIONAL_TRUSTED = 1,  /* yes, without anybody who vouches for them */
+    PB_TRANSACTIONAL_REFUSED = 0,  /* no: there is no transaction coordinator to verify them */
+    PB_TRANSACTIONAL_TRUSTED = 1,  /* yes, without verification */
     PB_TRANSACTIONAL_VERIFIED = 2, /* after a VERIFY event for the first one of each transaction */
 };
 
-/* Settings of one partition's log and of what may be appended. Replaced whole by pb_partition_configure: with ACKS from
- * then on the high watermark waits for the durable end, and never moves back; without it, who waits for a sync is
- * answered. */
+/* Settings of one partition's log and of what may be appended. pb_partition_configure replaces all of them. When it
+ * sets ACKS, the high watermark waits for the durable end from then on; it does not move back. When it ends ACKS,
+ * requests that wait for a sync are answered. */
 typedef struct pb_partition_config {
     int64_t segment_bytes;
     int64_t segment_ms;
@@ -201,7 +210,7 @@ typedef struct pb_partition_config {
     int64_t flush_ms;
     int64_t timestamp_before_max_ms;
     int64_t timestamp_after_max_ms;
-    int64_t reserve_bytes; /* blocks that are taken ahead of need leave so much of the disk free */
+    int64_t reserve_bytes; /* disk blocks allocated ahead of need leave this much of the disk free */
     int32_t max_message_bytes;
     int32_t min_insync_replicas;
     int32_t timestamp_type;    /* 0 CreateTime, 1 LogAppendTime */
@@ -212,8 +221,8 @@ typedef struct pb_partition_config {
     int32_t internal;                       /* clients may not produce to it */
     int32_t transactional;                  /* pb_transactional */
     int32_t durability;                     /* pb_durability */
-    int32_t leader_throttled;               /* this broker is one of leader.replication.throttled.replicas, */
-    int32_t follower_throttled;             /* of follower.replication.throttled.replicas */
+    int32_t leader_throttled;               /* this broker is one of leader.replication.throttled.replicas */
+    int32_t follower_throttled;             /* this broker is one of follower.replication.throttled.replicas */
     int32_t max_decompressed_message_bytes; /* of one record of a compressed batch; 0: no limit */
     int32_t reserved;
 } pb_partition_config;
@@ -223,20 +232,20 @@ typedef struct pb_partition_options {
     const char *topic;
     const uint8_t *topic_id; /* PB_UUID_BYTES */
     int32_t partition;
-    int32_t leader_epoch;     /* in which the partition is about to be led here, for a new log's checkpoint; -1: none */
+    int32_t leader_epoch;     /* at which this broker is about to lead, for the checkpoint of a new log; -1: none */
     const char *directory;    /* <log dir>/<topic>-<partition>; made when missing */
     int32_t clean;            /* the log dir was shut down cleanly */
-    int64_t recovery_point;   /* 0 unknown */
-    int64_t log_start_offset; /* -1 unknown */
-    int64_t high_watermark;   /* at first, as far as the log goes; -1: where the log ends */
-    int64_t gap_offset; /* below it the cleaner may have taken the end of a segment away. Matters where offsets are
-                           missing between two segments above it and above the recovery point. Those records were never
-                           synced, and the log ends there. -1 means unknown: a compacted log goes on behind them */
-    uint64_t tag;       /* comes back in events */
+    int64_t recovery_point;   /* 0: unknown */
+    int64_t log_start_offset; /* -1: unknown */
+    int64_t high_watermark;   /* the initial one, lowered to the log's end; -1: the log's end */
+    int64_t gap_offset; /* The cleaner may have made gaps (missing offsets) between segments below this offset. A gap
+                           above it and above the recovery point comes from a power cut. Recovery ends the log there.
+                           -1: unknown. Recovery then takes any gap of a compacted log for the cleaner's */
+    uint64_t tag;       /* identifies the partition in events */
     pb_partition_config config;
 } pb_partition_options;
 
-/* The findings and actions of opening. */
+/* The result of opening a log: its findings and its changes. */
 typedef struct pb_partition_recovery {
     int64_t scanned_bytes;
     int64_t truncated_bytes;
@@ -244,24 +253,24 @@ typedef struct pb_partition_recovery {
     int32_t unsound_index_count;   /* segments whose index files were missing or wrong; they were built again */
     int64_t unsound_index_segment; /* base offset of the first */
     int64_t old_magic_offset;      /* first batch older than magic 2; -1 none */
-    int64_t gap_offset;            /* all gaps between segments that the log has now lie below it */
-    /* The largest id of the producers that the log remembers; -1 none. Ids from 2^62 on do not count: no controller
-     * comes so far, and a client that made one up must not take the others along. */
+    int64_t gap_offset;            /* all gaps between the log's segments lie below it */
+    /* The largest producer id in the log's producer state; -1: none. Ids from 2^62 on do not count: no controller gives
+     * out such an id, so a client has made it up. */
     int64_t largest_producer_id;
-    /* Damage below the recovery point. It stays where it is, and reads of its offsets are answered CORRUPT_MESSAGE.
-     * Position and offsets are the first one's, but for the end. */
+    /* Damage below the recovery point, called a hole. The damaged bytes stay, and reads of their offsets are answered
+     * CORRUPT_MESSAGE. The fields describe the first hole, but hole_end_offset is the end of the last one. */
     int64_t hole_segment; /* base offset */
     int64_t hole_position;
     int64_t hole_offset;
     int64_t hole_end_offset;
-    /* The log was cut at a bad batch, and not because an append was torn: what lay behind is kept in files named
+    /* The log was cut at a bad batch that no torn append explains. The bytes from there on are kept in files named
      * <base offset>.log.damaged-<position>. */
     int64_t cut_segment;
     int64_t cut_position;
     int64_t cut_offset;
     int64_t cut_end_offset; /* behind the last intact batch in those files */
     int64_t kept_bytes;
-    int64_t kept_batch_count; /* intact ones in them */
+    int64_t kept_batch_count; /* intact batches in these files */
     int32_t kept_file_count;  /* 0: the log was not cut like this */
     int32_t hole_count;
 } pb_partition_recovery;
@@ -269,39 +278,43 @@ typedef struct pb_partition_recovery {
 /* Open and recover one log, not yet served. Blocking; many may run at once. */
 int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options, pb_partition **out,
                           pb_partition_recovery *recovery, pb_native_failure *failure);
-/* Serve it to clients as its leader / at a new leader epoch, as the only replica. */
+/* Lead the partition, at a new leader epoch if it is led already, as its only replica. */
 int32_t pb_partition_lead(pb_partition *partition, int32_t leader_epoch);
-/* Take it away from clients: requests for it are answered `error` (UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR,
- * ...) or, for 0, as unknown. Waits for its write in flight. Blocking. */
+/* Stop serving the partition: requests for it are answered `error` (UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR,
+ * ...), or with 0 as an unknown partition. Waits for its write in flight. Blocking. */
 int32_t pb_partition_resign(pb_partition *partition, int32_t error);
 /* See pb_partition_close. */
 #define PB_CLOSE_UNFINISHED 2147483645
-/* End the handle. After resign, whose error those are told who have found the partition before. clean: sync, write
- * indexes, epochs and a producer snapshot. PB_CLOSE_UNFINISHED: nothing that was written is lost, but the next opening
- * has to check the log; any other failure may have cost records. Blocking. */
+/* Close the log and end the handle. Call pb_partition_resign before; requests that found the partition before that are
+ * answered its error. `clean`: sync the log, and write indexes, epochs and a producer snapshot. PB_CLOSE_UNFINISHED:
+ * no written record is lost, but the next opening has to check the log. Any other failure may have cost records.
+ * Blocking. */
 int32_t pb_partition_close(pb_partition *partition, int32_t clean, pb_native_failure *failure);
 /*
- * For a clean stop of many partitions: first settle all in a log dir, after resign. A partition whose settling fails is
- * closed unclean. Then call pb_broker_sync_log_dir. After its success, close with `clean`, which then syncs nothing. At
- * last call pb_broker_sync_log_dir again. After that second success all is as after pb_partition_close with `clean`.
- * A power cut before that leaves the state of any unclean stop. Blocking.
+ * For a clean stop of many partitions with few syncs. Blocking. For all partitions of a log dir, in this order:
+ * 1. Resign each partition, then settle it. Close a partition unclean if settling it fails.
+ * 2. Call pb_broker_sync_log_dir.
+ * 3. If that succeeds, close each partition with `clean`, which then syncs nothing.
+ * 4. Call pb_broker_sync_log_dir again. When it succeeds, the stop is clean.
+ * A power cut before the end leaves the state of an unclean stop.
  */
 int32_t pb_partition_settle(pb_partition *partition, pb_native_failure *failure);
-/* Sync the file system of a log dir, of which partitions have been opened. Blocking. -ENOSYS: it would not tell, or
- * partitions of the dir lie elsewhere, or a sync of it has failed; `try_only`: only look whether that is so. */
+/* Sync the file system of a log dir of which partitions have been opened. -ENOSYS: the kernel would not report a
+ * failure, or some partitions of the dir are on another file system, or a sync of it has failed before. `try_only`:
+ * only check for -ENOSYS. Blocking. */
 int32_t pb_broker_sync_log_dir(pb_broker *broker, const char *log_dir, int32_t try_only);
-/* Before a file is unlinked: give most of its blocks back, so slowly that others hardly notice; the name stays. Small
- * files are left alone. -EBUSY: somebody has it open. Blocking, up to a second for each GiB and more on slow disks. */
+/* Truncate a file that is about to be unlinked, in steps so slow that other I/O hardly notices. Small files are left
+ * alone. -EBUSY: somebody has the file open. Blocking, up to a second for each GiB and more on slow disks. */
 int32_t pb_broker_drain_file(pb_broker *broker, const char *path);
 int32_t pb_partition_configure(pb_partition *partition, const pb_partition_config *config);
-/* Whether less of the disk that these lie on is free than its reserve. Then Produce is answered KAFKA_STORAGE_ERROR,
- * but for internal topics; what followers and pb_partition_append append goes on. */
+/* Tell these partitions whether their disk has less free space than its reserve. While it has, Produce to topics that
+ * are not internal is answered KAFKA_STORAGE_ERROR. Followers and pb_partition_append still append. */
 void pb_partitions_set_below_reserve(pb_partition *const *partitions, int32_t count, int32_t below);
-/* After an OFFLINE event: cut the log to what was written whole, and accept appends again. Blocking. -EBUSY: other
- * upkeep of the log is under way. */
+/* After an OFFLINE event: cut the log behind the last batch that was written whole, and accept appends again. -EBUSY:
+ * other maintenance of the log is under way. Blocking. */
 int32_t pb_partition_repair(pb_partition *partition, pb_native_failure *failure);
 
-/* Ends and sizes, read together. */
+/* Offsets and sizes of a partition, all of the same moment. */
 typedef struct pb_partition_state {
     int64_t log_start_offset;
     int64_t high_watermark;
@@ -315,30 +328,30 @@ typedef struct pb_partition_state {
     int64_t appended_bytes; /* since open */
     int64_t appended_records;
     int64_t fetched_bytes;
-    int64_t
-        exposed_bytes;  /* a power cut now may cost these, of what was appended since open: not known to be durable */
-    int64_t exposed_ms; /* the oldest of them has been written for this long */
-    int64_t cut_offset; /* the least end it was cut to since it was opened or last cleaned; INT64_MAX: none */
-    int64_t cut_count;  /* as long as it stays what it is, what was written does: no cut has begun or ended */
-    int64_t cut_generation; /* another one after each cut, across restarts too; 0: it was never cut */
+    int64_t exposed_bytes; /* appended since open and not known to be durable: a power cut may cost them */
+    int64_t exposed_ms;    /* how long ago the oldest of these bytes was written */
+    int64_t cut_offset;    /* the lowest end the log was cut to since it was opened or last cleaned; INT64_MAX: none */
+    int64_t cut_count;     /* changes when a cut begins or ends: while it is the same, written bytes stay as they are */
+    int64_t cut_generation; /* changes with each cut, across restarts too; 0: the log was never cut */
 } pb_partition_state;
 /* Fill out[i] for partitions[i]. */
 void pb_partitions_state(pb_partition *const *partitions, int32_t count, pb_partition_state *out);
 
-/* Append one whole batch made by Python (offsets are assigned here). Finishes with an APPENDED event carrying `ticket`,
- * when the high watermark has passed it, or with why it has not: NOT_ENOUGH_REPLICAS, what pb_partition_resign was
- * told, ... An error return means no event comes. `bytes` are copied. */
+/* Append one whole batch that Python has made; this call assigns its offsets. An APPENDED event with `ticket` comes
+ * when the high watermark has passed the batch, or with an error: NOT_ENOUGH_REPLICAS, the error of
+ * pb_partition_resign, ... After an error return no event comes. `bytes` are copied. */
 int32_t pb_partition_append(pb_partition *partition, const uint8_t *bytes, size_t length, uint64_t ticket);
-/* Append a transaction marker (a control batch); else as pb_partition_append. The partition's producer state decides:
- * INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED. `transaction_version`: what the coordinator goes by; from 2
- * on a marker that ends a transaction has an epoch above the one the transaction was written with (KIP-890, KIP-1228).
- */
+/* Append a transaction marker (a control batch), like pb_partition_append. Returns INVALID_PRODUCER_EPOCH or
+ * TRANSACTION_COORDINATOR_FENCED when the producer state refuses the marker. `transaction_version` is the
+ * coordinator's: from version 2 on, the epoch of a marker is above the epoch of its transaction's batches (KIP-890,
+ * KIP-1228). */
 int32_t pb_partition_append_marker(pb_partition *partition, const uint8_t *bytes, size_t length,
                                    int32_t transaction_version, uint64_t ticket);
 /* Where pb_partition_read ends. */
 enum pb_read_limit { PB_READ_TO_HIGH_WATERMARK = 0, PB_READ_TO_LOG_END = 1 };
-/* Copy whole batches from `offset`, below `limit` (pb_read_limit). Returns bytes copied (0 when there are none), or
- * -code of Kafka - 100000, or -errno; -E2BIG: the first one is larger than `capacity`. Blocking. */
+/* Copy whole batches from `offset` on, up to `limit` (pb_read_limit). Returns how many bytes were copied; 0: there are
+ * no batches. Or returns -errno, or -100000 minus Kafka's error code. -E2BIG: the first batch is larger than
+ * `capacity`. Blocking. */
 int64_t pb_partition_read(pb_partition *partition, int64_t offset, int32_t limit, uint8_t *out, size_t capacity);
 
 /* An offset with its timestamp and leader epoch; offset -1 when there is none. */
@@ -349,19 +362,21 @@ typedef struct pb_partition_position {
     int32_t reserved;
 } pb_partition_position;
 enum pb_isolation { PB_READ_UNCOMMITTED = 0, PB_READ_COMMITTED = 1 };
-/* ListOffsets: first record at or after a timestamp; -1 latest, -2 earliest, -3 max timestamp (KIP-734). Blocking for
- * timestamps >= 0 and -3. */
+/* For ListOffsets: the first record at or after `timestamp_ms`. Special values: -1 the latest offset, -2 the earliest
+ * offset, -3 the record with the largest timestamp (KIP-734). Blocking for timestamps >= 0 and -3. */
 int32_t pb_partition_list_offset(pb_partition *partition, int64_t timestamp_ms, int32_t isolation,
                                  pb_partition_position *out);
-/* OffsetForLeaderEpoch: largest epoch <= leader_epoch, and its end offset; -1, -1 unknown. */
+/* For OffsetForLeaderEpoch: *epoch is the log's largest epoch that is not above `leader_epoch`, and *end_offset the
+ * offset where that epoch ends. Both are -1 when there is no such epoch. */
 int32_t pb_partition_epoch_end(pb_partition *partition, int32_t leader_epoch, int32_t *epoch, int64_t *end_offset);
 
-/* Sync what is written; durable_offset moves (the recovery point). Blocking. */
+/* Sync all written batches, and move durable_offset (the recovery point). Blocking. */
 int32_t pb_partition_sync(pb_partition *partition, pb_native_failure *failure);
-/* Sync it, and all that is derived from it, so that an unclean stop costs no reading of what lies below. Blocking. */
+/* Sync all written batches, indexes, epochs and a producer snapshot, and set a mark: after an unclean stop recovery
+ * reads only the batches behind the mark (log/recover/mark.h). Blocking. */
 int32_t pb_partition_mark(pb_partition *partition, pb_native_failure *failure);
-/* Background upkeep: index buffers, epochs, producer expiry, snapshots, unlinking files deleted before
- * `purge_before_ms`. Blocking. */
+/* Background upkeep: write buffered index entries, epochs and producer snapshots to their files, expire producers, and
+ * unlink the files of segments that were deleted before `purge_before_ms`. Blocking. */
 int32_t pb_partition_upkeep(pb_partition *partition, int64_t now_ms, int64_t purge_before_ms,
                             pb_native_failure *failure);
 /* One segment, for retention. */
@@ -371,10 +386,11 @@ typedef struct pb_partition_segment {
     int64_t size_bytes;
     int64_t largest_timestamp_ms;
     int64_t modified_ms;
-    int64_t file_bytes; /* so many of them are in its file and stay as they are, unless the log is cut */
-    int64_t generation; /* another one when the cleaner has put another file in its place */
+    int64_t file_bytes; /* how many of `size_bytes` are in the file and stay as they are, unless the log is cut */
+    int64_t generation; /* changes when the cleaner replaces the segment's file */
 } pb_partition_segment;
-/* Oldest first; the last is the active one. Returns how many there are; fills at most `capacity`. */
+/* List the segments, the oldest first; the last is the active one. Returns how many there are; fills at most
+ * `capacity` entries. */
 int32_t pb_partition_segments(pb_partition *partition, pb_partition_segment *out, int32_t capacity);
 /* Move the log start offset up to `offset` (<= high watermark, else OFFSET_OUT_OF_RANGE) and take whole segments below
  * it off the log. Blocking. */
@@ -382,31 +398,31 @@ int32_t pb_partition_delete_before(pb_partition *partition, int64_t offset, int3
                                    pb_native_failure *failure);
 /* Start a new segment. Blocking. */
 int32_t pb_partition_roll(pb_partition *partition, pb_native_failure *failure);
-/* Cut the log so that `offset` is its end (not while it is served). Blocking. */
+/* Truncate the log so that `offset` is its end. The partition must not be served meanwhile. Blocking. */
 int32_t pb_partition_truncate(pb_partition *partition, int64_t offset, pb_native_failure *failure);
 
 /* ---- partitions that fail or move: abi/moving.c ---- */
 
-/* Answer clients that ask for this partition with `error`: it is assigned to this broker, but its log cannot be used.
- * Takes the place of the open partition of that name, which may then be resigned and closed; pb_partition_lead of
- * another takes its place. The handle is good for nothing but pb_partition_close, which ends the refusal. -EEXIST: the
- * name belongs to another topic id. */
+/* Answer requests for a partition with `error`: it is assigned to this broker, but its log cannot be used. The refusal
+ * replaces the open partition of that name, which may then be resigned and closed. A later pb_partition_lead of that
+ * partition replaces the refusal. The handle *out may only be given to pb_partition_close, which ends the refusal.
+ * -EEXIST: the name belongs to another topic id. */
 int32_t pb_partition_refuse(pb_broker *broker, const char *topic, const uint8_t *topic_id, int32_t partition,
                             int32_t error, pb_partition **out);
-/* Are all files there, as long as they should be? -ESTALE names the one that something else has removed or changed. One
- * that was cut is no failure: readers are told of what is missing, and if it is the active segment's, another segment
- * is begun. Upkeep looks too. Blocking. */
+/* Check that each file of the log is there and as long as it should be. -ESTALE: another program has removed or changed
+ * a file; `failure` names it. A segment's file that was cut shorter is no failure: reads of the missing part are
+ * answered CORRUPT_MESSAGE, and if it is the active segment, a new segment begins. Upkeep checks this too. Blocking. */
 int32_t pb_partition_check_files(pb_partition *partition, pb_native_failure *failure);
-/* Hold writes, so that the log's files can be copied: appends are taken and wait, reads go on, sync moves nothing that
- * matters. -EBUSY: maintenance is under way, again later. Every success needs one pb_partition_unhold. Blocking. */
+/* Hold writes, so that the log's files can be copied. Appends are accepted but wait for their write. Reads and syncs go
+ * on. -EBUSY: maintenance is under way; try again later. Each success needs one pb_partition_unhold. Blocking. */
 int32_t pb_partition_hold(pb_partition *partition, pb_native_failure *failure);
-/* While held: go on in `directory`, which has equal copies of all files, synced, and made since the log had that
- * `cut_count`. From there pb_partition_go_back leads back to where it was, unless it is `for_good`; syncs, and acks
- * that wait for one, wait for pb_partition_unhold. -EBUSY: again later; -ESTALE: the log was cut since, or a copy is
- * not as long as the file; after any failure the log goes on where it was. Blocking. */
+/* Move a held log to `directory`, which has synced copies of all of its files. The copies must have been made while the
+ * log had this `cut_count`. Unless the move is `for_good`, pb_partition_go_back can undo it. Syncs, and acks that wait
+ * for one, wait for pb_partition_unhold. -EBUSY: try again later. -ESTALE: the log was cut since, or a copy is shorter
+ * or longer than its file. After any failure the log stays in its old directory. Blocking. */
 int32_t pb_partition_relocate(pb_partition *partition, const char *directory, int64_t cut_count, int32_t for_good,
                               pb_native_failure *failure);
-/* While held, after a pb_partition_relocate that was not for good: as before it, whatever the disk says. */
+/* Undo a pb_partition_relocate that was not for good, while the log is held. It cannot fail. */
 void pb_partition_go_back(pb_partition *partition);
 void pb_partition_unhold(pb_partition *partition);
 
@@ -418,7 +434,7 @@ enum pb_scrub_kind {
     PB_SCRUB_KIND_TIME_INDEX = 3,
     PB_SCRUB_KIND_TRANSACTION_INDEX = 4,
 };
-/* A pass of the scrub over a partition: where it is, which is C's, and what its last step came to. */
+/* A pass of the scrub over a partition: its cursor, which only C changes, and the result of its last step. */
 typedef struct pb_partition_scrub_pass {
     int64_t segment_base; /* the cursor: zeroed, a pass begins */
     int64_t position;
@@ -427,10 +443,10 @@ typedef struct pb_partition_scrub_pass {
     uint32_t entries[3];
     int32_t with_indexes;
     int32_t begun;
-    int32_t opened;  /* 1, set before it begins: the pass reads what the active segment had when the log was opened */
+    int32_t opened;  /* set to 1 before the pass begins: it reads the bytes that the active segment had at the open */
     int32_t finding; /* pb_scrub_kind */
-    int32_t known;   /* batches: it was known before */
-    int32_t mended;  /* an index: it was built again */
+    int32_t known;   /* batches: the damage was known before */
+    int32_t mended;  /* an index: it was rebuilt */
     int32_t done;    /* nothing is left for the pass to read */
     int64_t read_bytes; /* by this step */
     int64_t found_segment;
@@ -439,8 +455,9 @@ typedef struct pb_partition_scrub_pass {
     int64_t found_offset; /* batches: fetches of these offsets are answered CORRUPT_MESSAGE from now on */
     int64_t found_end_offset;
 } pb_partition_scrub_pass;
-/* Read about `max_bytes` again and check batches, and index entries of sealed segments; ends early at a finding.
- * Blocking, at idle I/O priority. -EIO: the disk cannot be read at one place; the next step goes on behind it. */
+/* Make one step of the pass: read about `max_bytes` from the disk, and check batches and the index entries of sealed
+ * segments. The step ends early at a finding. -EIO: the disk cannot read one place; the next step goes on behind it.
+ * Blocking, at idle I/O priority. */
 int32_t pb_partition_scrub(pb_partition *partition, int64_t max_bytes, pb_partition_scrub_pass *pass,
                            pb_native_failure *failure);
 
@@ -458,57 +475,61 @@ int32_t pb_partition_producers(pb_partition *partition, pb_partition_producer *o
 
 /* ---- replication: abi/replication.c ------------------------------------------------------------------------------ */
 
-/* The replicas of a partition by node id, as its leader is told. This broker is one of the replicas, and in the ISR. */
+/* The replicas of a partition by node id, for its leader. This broker is one of the replicas, and in the ISR. */
 typedef struct pb_partition_leadership {
     int32_t leader_epoch;
     int32_t partition_epoch;
     const int32_t *replicas;
-    const int32_t *isr;     /* as the controller has it: min.insync.replicas counts these */
-    const int32_t *joining; /* in sync as well, proposed to the controller, which has not answered yet (KIP-497) */
+    const int32_t *isr;     /* the controller's ISR: min.insync.replicas counts these */
+    const int32_t *joining; /* proposed to the controller as additions to the ISR, not answered yet (KIP-497) */
     int32_t replica_count;
     int32_t isr_count;
     int32_t joining_count;
 } pb_partition_leadership;
 
 /*
- * Serve it as leader of several replicas; also the same epoch with another ISR, or other replicas. The high watermark
- * is the offset that every replica of the ISR, joining ones included, has reached. It never goes back, and it stands
- * still while the ISR is smaller than min.insync.replicas (KIP-966). An append with acks=all ends below it.
+ * Lead a partition with several replicas. Call it again at the same epoch when the ISR or the replicas change. The high
+ * watermark is the offset that every replica of the ISR, joining ones included, has reached. It never moves back, and
+ * it stands still while the ISR is smaller than min.insync.replicas (KIP-966). An append with acks=all is answered when
+ * the high watermark has passed it.
  *
- * A CAUGHT_UP event tells of a follower outside the ISR that has this epoch's beginning, and that keeps up or has all
- * records below the high watermark. It comes at most once a second. For that second, or until the leadership is told
- * again, the high watermark waits for the follower.
+ * A CAUGHT_UP event tells of a follower outside the ISR that could join it. The follower has reached the beginning of
+ * this epoch, and it keeps up or has all records below the high watermark. The event comes at most once a second. For
+ * that second, or until the next call of this function, the high watermark waits for the follower.
  *
- * INELIGIBLE_REPLICA: one that is to join has not got all below the high watermark; nothing has changed, and the
- * high watermark waits as before. FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION: a later leader or partition epoch is
- * known. -EINVAL: this broker is missing, a replica named twice, or one in sync that is no replica. Blocking while it
- * follows: see pb_partition_unfollow.
+ * INELIGIBLE_REPLICA: a joining replica lacks records below the high watermark. Nothing has changed then.
+ * FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION: a later leader or partition epoch is known. -EINVAL: this broker is
+ * missing, or a replica is named twice, or the ISR has a node that is no replica. Blocking if the partition follows:
+ * see pb_partition_unfollow.
  */
 int32_t pb_partition_lead_replicated(pb_partition *partition, const pb_partition_leadership *leadership);
 
 /* The leader's knowledge of a follower. */
 typedef struct pb_partition_follower {
     int32_t replica_id;
-    int32_t in_isr;           /* as the controller has it */
+    int32_t in_isr;           /* in the controller's ISR */
     int64_t log_end_offset;   /* -1: not known yet */
     int64_t log_start_offset; /* -1: not known yet */
-    int64_t caught_up_ms;     /* so long ago it had all that there was then; 0: it has all; INT64_MAX: it never had */
+    int64_t caught_up_ms;     /* how long ago it had all records of that time; 0: it has all now; INT64_MAX: never */
     int64_t broker_epoch;     /* of its last fetch; -1: not known */
 } pb_partition_follower;
-/* How many there are: none without pb_partition_lead_replicated. Fills at most `capacity`. */
+/* List the followers. Returns how many there are, 0 without pb_partition_lead_replicated; fills at most `capacity`
+ * entries. */
 int32_t pb_partition_followers(pb_partition *partition, pb_partition_follower *out, int32_t capacity);
 
-/* Where a broker stands. */
+/* The rack of a broker. */
 typedef struct pb_broker_rack {
     int32_t node_id;
     const char *rack;
 } pb_broker_rack;
-/* All brokers that serve and have a rack, this one included. From now on a consumer that names a rack is sent there by
- * the leaders of partitions elsewhere, if a replica there has what it asks for (KIP-392). None: nobody is sent. */
+/* Set the racks of all brokers that serve and have a rack, this one included. From now on, when a consumer names
+ * another rack, a leader here sends it to a replica in that rack that has the requested offset (KIP-392). With count 0
+ * no consumer is sent elsewhere. */
 int32_t pb_broker_set_racks(pb_broker *broker, const pb_broker_rack *racks, int32_t count);
 
 #define PB_QUOTA_SAMPLES 1000 /* at most */
-/* The limits on a client's produce and fetch; 0 = no bound. `…_shared`: as one with all clients that share a quota. */
+/* The bounds on a client's produce and fetch; 0 = no bound. `…_shared`: the bound is for all clients that share this
+ * quota together. */
 typedef struct pb_client_quota {
     const char *client_id;
     int32_t client_id_length;
@@ -517,26 +538,27 @@ typedef struct pb_client_quota {
     int32_t produce_shared;
     int32_t fetch_shared;
 } pb_client_quota;
-/* The quotas of clients by their ids, a client without one as one with an empty one, and of all others. From now on;
- * who is over its quota is told so, and nothing is taken from its connection for as long (KIP-13, KIP-219). Rates are
- * taken over `window_count` samples of `sample_ms`; -EINVAL where there is no such window. None, and no bound for
- * others: nobody is held back. */
+/* Set the quotas of clients (KIP-13) from now on: `quotas` of single client ids, and `others` of all other clients. A
+ * client without a client id counts as one with an empty id. The answer to a client over its quota says how long to
+ * wait, and no request is read from its connection for that time (KIP-219). Rates are measured over `window_count`
+ * samples of `sample_ms`; -EINVAL: not a valid window. With count 0 and no bound in `others` there are no quotas. */
 int32_t pb_broker_set_client_quotas(pb_broker *broker, const pb_client_quota *quotas, int32_t count,
                                     const pb_client_quota *others, int32_t window_count, int64_t sample_ms);
 
-/* Bounds the bytes per second that all followers out of sync, together, are sent of partitions that are
- * leader_throttled (leader.replication.throttled.rate); 0 = no bound. At once, any thread. */
+/* Bound the bytes per second that this broker sends to all followers outside the ISR together, for partitions that are
+ * leader_throttled (leader.replication.throttled.rate). 0 = no bound. Takes effect at once. Any thread. */
 void pb_broker_limit_leader_replication(pb_broker *broker, int64_t bytes_per_second);
-/* Bounds the bytes per second that lagging followers here, together, fetch of partitions that are follower_throttled
- * (follower.replication.throttled.rate); as above. */
+/* Bound the bytes per second that this broker's lagging followers together fetch, for partitions that are
+ * follower_throttled (follower.replication.throttled.rate). 0 = no bound. Takes effect at once. Any thread. */
 void pb_broker_limit_follower_replication(pb_broker *broker, int64_t bytes_per_second);
 
 /* ---- following: abi/fetcher.c ------------------------------------------------------------------------------------ */
 
-/* Fetches from one leader, on a connection of its own, what the partitions that follow with it lack. */
+/* A fetcher: fetches from one leader's broker, on a connection of its own, for the partitions that follow with it. */
 typedef struct pb_fetcher pb_fetcher;
 
-/* A leader, and how to fetch from it. Sizes in bytes, times in ms; the names are Kafka's replica.fetch.* settings. */
+/* The leader's broker, and how to fetch from it. Sizes in bytes, times in ms. The names are Kafka's replica.fetch.*
+ * settings. */
 typedef struct pb_fetcher_options {
     int32_t leader_id;
     const char *host; /* by name or in digits; looked up anew for each connection */
@@ -548,49 +570,51 @@ typedef struct pb_fetcher_options {
     int32_t min_bytes;
     int32_t max_bytes;
     int32_t partition_max_bytes;
-    int32_t backoff_ms;         /* after an error, of the connection or of one partition */
-    int32_t connect_timeout_ms; /* also of an answer, beside max_wait_ms */
+    int32_t backoff_ms;         /* the wait after an error of the connection or of one partition */
+    int32_t connect_timeout_ms; /* an answer may take max_wait_ms and this */
     const char *client_id;      /* NULL: none */
 } pb_fetcher_options;
 
-/* It connects when the first partition follows. -ENOMEM, or -EINVAL with words. */
+/* Make a fetcher. It connects when the first partition follows with it. -ENOMEM, or -EINVAL with a text. */
 int32_t pb_fetcher_open(pb_broker *broker, const pb_fetcher_options *options, pb_fetcher **out,
                         pb_native_failure *failure);
-/* End the handle at any time before pb_broker_close; what still follows with it stands still until it is told anew. */
+/* End the handle at any time before pb_broker_close. Partitions that still follow with it stand still until
+ * pb_partition_follow is called for them again. */
 void pb_fetcher_close(pb_fetcher *fetcher);
-/* This broker was registered again: from the next connection on, which begins at once. */
+/* This broker was registered again: use its new epoch. The fetcher connects again at once to do so. */
 int32_t pb_fetcher_set_epoch(pb_fetcher *fetcher, int64_t replica_epoch);
 
-/* Follow the leader of that epoch, whatever it did before; also to go on after a repair. Clients are told
- * NOT_LEADER_OR_FOLLOWER. The log is cut where it differs from the leader's, and follows its start and high watermark.
- * Blocking: waits for the write in flight. */
+/* Follow the leader of `leader_epoch`, whatever the partition did before; also call it to go on after a repair. Clients
+ * are answered NOT_LEADER_OR_FOLLOWER. The log is cut where it differs from the leader's log, and takes over the
+ * leader's log start offset and high watermark. Blocking: waits for the write in flight. */
 int32_t pb_partition_follow(pb_partition *partition, pb_fetcher *fetcher, int32_t leader_epoch);
-/* When it returns, nothing of the leader's is appended or cut any more; clients are told the same as before. Blocking.
- * pb_partition_resign, _close and _lead do it too, which makes them wait as well. */
+/* Stop following: when it returns, the fetcher appends and cuts nothing any more. Clients get the same answer as
+ * before. pb_partition_resign, _close and _lead stop following too, and then wait as long. Blocking. */
 void pb_partition_unfollow(pb_partition *partition);
 
-/* PB_EVENT_FOLLOWER: ticket = the partition's tag, error = one of these, offset as said. */
+/* The `error` of a FOLLOWER event; `handle` is the partition's tag. "Stands still" means that the partition fetches
+ * nothing until pb_partition_follow is called again. */
 enum pb_follower_news {
-    PB_FOLLOWER_RESTARTED = 1, /* all it had lay outside of the leader's log: it begins anew at offset */
-    PB_FOLLOWER_CUT = 2,       /* cut at offset, below its high watermark, as after an unclean leader election */
-    PB_FOLLOWER_CORRUPT = 3,   /* the leader sent no sound batch for offset: it is asked again after backoff_ms */
-    PB_FOLLOWER_STOPPED = 4,   /* its log cannot be cut or appended to: it stands still until told to follow again */
-    /* Cut at offset, so that checkpoints, those of the cleaner too, may tell of more than is left. Before something
-     * else takes its place they have to be written: it stands still until told to follow again. */
+    PB_FOLLOWER_RESTARTED = 1, /* its log lay outside of the leader's log: it begins anew at `offset` */
+    PB_FOLLOWER_CUT = 2,       /* its log was cut at `offset`, below its high watermark: an unclean leader election */
+    PB_FOLLOWER_CORRUPT = 3,   /* the leader sent no valid batch for `offset`: it is asked again after backoff_ms */
+    PB_FOLLOWER_STOPPED = 4,   /* its log cannot be cut or appended to: it stands still */
+    /* Its log was cut at `offset`, so checkpoints, the cleaner's too, may name offsets above the log's end. They have
+     * to be written before other records take the place of the cut ones: it stands still. */
     PB_FOLLOWER_CHECKPOINT = 5,
 };
 
 /* How far a partition that follows has come. */
 typedef struct pb_partition_following {
-    int64_t lag;          /* records behind the leader's high watermark, as it said last; -1: it has not said */
+    int64_t lag;          /* records behind the leader's last known high watermark; -1: it is not known yet */
     int32_t leader_epoch; /* -1: it does not follow */
     int32_t state;        /* pb_follow_state */
 } pb_partition_following;
 enum pb_follow_state {
     PB_FOLLOWER_IDLE = 0, /* it does not follow */
     PB_FOLLOWER_FETCHING = 1,
-    PB_FOLLOWER_WAITING = 2,    /* for its writes, for a cut, or for backoff_ms to be over */
-    PB_FOLLOWER_STANDSTILL = 3, /* after PB_FOLLOWER_STOPPED or an OFFLINE event */
+    PB_FOLLOWER_WAITING = 2,    /* waits for its writes, for a cut, or for the end of backoff_ms */
+    PB_FOLLOWER_STANDSTILL = 3, /* stands still after PB_FOLLOWER_STOPPED or an OFFLINE event */
 };
 /* Fill out[i] for partitions[i]. */
 void pb_partitions_following(pb_partition *const *partitions, int32_t count, pb_partition_following *out);
@@ -602,16 +626,17 @@ typedef struct pb_fetcher_stats {
     int64_t record_bytes; /* appended, as the two that follow */
     int64_t batches;
     int64_t records;
-    int64_t connections; /* made */
-    int64_t failures;    /* of the connection, and answers that could not be used */
-    int64_t partitions;  /* that follow with it now */
+    int64_t connections; /* that were made */
+    int64_t failures;    /* of the connection, and invalid answers */
+    int64_t partitions;  /* that follow with the fetcher now */
     int64_t connected;   /* 1, or 0 */
 } pb_fetcher_stats;
 void pb_fetcher_stats_read(pb_fetcher *fetcher, pb_fetcher_stats *out);
 
 /* ---- heartbeats: abi/heartbeat.c -----------------------------------------------------------------------------------
  *
- * Python sends this broker's heartbeats to its controllers. While it is late, the data plane sends the last one again.
+ * Python sends this broker's heartbeats to its controllers. When Python is late, the data plane sends the last
+ * heartbeat again.
  */
 
 typedef struct pb_heartbeat pb_heartbeat;
@@ -619,19 +644,20 @@ typedef struct pb_heartbeat pb_heartbeat;
 typedef struct pb_heartbeat_options {
     const char *address; /* of the active controller, in digits */
     int32_t port;
-    int32_t interval_ms; /* between heartbeats: a quarter more is late */
-    int32_t limit_ms;    /* after that long without Python nothing is sent any more */
+    int32_t interval_ms; /* between heartbeats; Python is late when it takes a quarter more */
+    int32_t limit_ms;    /* after this time without Python no more heartbeats are sent */
 } pb_heartbeat_options;
 
-/* Keeps a connection there, and makes it again when it breaks. The broker has been started. -EINVAL, -ENOMEM. */
+/* Open a connection to the controller, and open it again whenever it breaks. Call it after pb_broker_start. -EINVAL,
+ * -ENOMEM. */
 int32_t pb_heartbeat_open(pb_broker *broker, const pb_heartbeat_options *options, pb_heartbeat **out,
                           pb_native_failure *failure);
-/* Python is alive, and this, a whole request with its length before it, is what to send when it is not. Copied; up to
- * 64 KiB. Answers are thrown away. */
+/* Say that Python is alive, and set the request to send when Python is late: a whole frame with its length field, of up
+ * to 64 KiB. `frame` is copied. Answers to it are ignored. */
 int32_t pb_heartbeat_feed(pb_heartbeat *heartbeat, const uint8_t *frame, int32_t length);
-/* How many were sent since open. */
+/* How many heartbeats the data plane has sent since open. */
 int64_t pb_heartbeat_sent(pb_heartbeat *heartbeat);
-/* At any time before pb_broker_close. */
+/* End the handle, at any time before pb_broker_close. */
 void pb_heartbeat_close(pb_heartbeat *heartbeat);
 
 /* ---- cleaning ---------------------------------------------------------------------------------------------------- */

@@ -360,9 +360,9 @@ async def send_in_slices(native: NativeBroker, handle: int, version: int, respon
 
 
 async def drop_message(message: Any) -> None:
-    """Free a message that nobody needs any more, in slices. Its lists of structs and of strings are emptied, so no cache,
-    image or other message may share them. The structs in them, and arrays of plain values in these structs, stay as
-    they are: a handler may have kept them."""
+    """Free a message that nobody needs any more, in slices. Its lists of structs and of strings are emptied, so no
+    cache, image or other message may share them. The structs in them, and arrays of plain values in these structs, stay
+    as they are: a handler may have kept them."""
     if not isinstance(message, Struct):
         return
     for name in message.__slots__:
