@@ -1,6 +1,6 @@
 /*
- * Shared by the parts of opening a log: recovery.c and the files beside (the steps), directory.c (names), replay.c
- * (batches).
+ * Recovery, the opening of a log: declarations that only the files of this directory share. recovery.c has the steps,
+ * directory.c puts file names in order, and replay.c reads batches.
  */
 #ifndef PB_LOG_RECOVER_RECOVERY_H
 #define PB_LOG_RECOVER_RECOVERY_H
@@ -14,12 +14,13 @@ typedef struct pb_offsets {
 } pb_offsets;
 
 /*
- * Makes names right as Kafka does at start. Files with .deleted and .cleaned go. Files with .swap take the place of the
- * segments they cover, or go when a .cleaned file shows that the cleaner had not finished. Index files without .log go.
- * `segments` and `snapshots` get the base offsets that are left (free() values).
+ * Finish or undo renames that a stop has interrupted, as Kafka does at start. Files with .deleted and .cleaned are
+ * removed. Files with .swap replace the segments that they cover. If a .cleaned file shows that the cleaner had not
+ * finished, they are removed instead. Index files without a .log file are removed. `segments` gets the base offsets of
+ * the segments that are left, and `snapshots` the offsets of the producer snapshots (free() values).
  */
 int pb_directory_load(pb_log *log, pb_offsets *segments, pb_offsets *snapshots, pb_failure *failure);
-/* The offsets of the snapshot files alone. */
+/* Only list the offsets of the producer snapshots; change nothing. */
 int pb_directory_snapshots(pb_log *log, pb_offsets *snapshots, pb_failure *failure);
 
 enum {
@@ -33,29 +34,30 @@ typedef struct pb_replay {
     pb_log *log;
     pb_segment *segment;
     int file;
-    int direct; /* the same file, opened with PB_OPEN_DIRECT, to read what is not in memory; -1: none */
+    int direct; /* the same file, opened with PB_OPEN_DIRECT, for parts that are not in the page cache; -1: none */
     int64_t file_bytes;
     int64_t position;           /* in: where to begin, at a batch. out: where the good batches end */
-    int64_t next_offset;        /* in: batches below have been seen, or base offset. out: behind the last good batch */
-    int64_t first_timestamp_ms; /* in: -1. out: of the first batch replayed; -1 none */
-    int64_t old_magic_offset;   /* in: -1. out: of the first batch older than magic 2; -1 none */
-    int64_t indexed_position;   /* in: where to begin. The position of the last index entry */
-    bool gaps_seen;             /* in: false. out: offsets are missing, so this log was compacted */
+    int64_t next_offset;        /* in: the least offset of the next batch. out: the offset behind the last good batch */
+    int64_t first_timestamp_ms; /* in: -1. out: the timestamp of the first batch replayed; -1: none */
+    int64_t old_magic_offset;   /* in: -1. out: the offset of the first batch older than magic 2; -1: none */
+    int64_t indexed_position;   /* the position of the last index entry; in: where to begin */
+    bool gaps_seen;             /* in: false. out: offsets are missing between batches, so this log was compacted */
     bool newest_seen;           /* in: false; true: a batch of the newest magic lies before `position` */
     int flags;
-    uint8_t *buffer; /* with `direct` it is aligned for it */
+    uint8_t *buffer; /* aligned for direct reads if `direct` is used */
     size_t buffer_bytes;
 } pb_replay;
 
-/* Walk the batches; stops at the file's end or at the first bad batch. May be called again after a skip. 0 or -errno.
- */
+/* Read the batches from `position` on. Stops at the file's end or at the first bad batch. May be called again after
+ * pb_replay_skip. 0 or -errno. */
 int pb_replay_run(pb_replay *replay);
-/* Where a run has stopped: move to the next intact batch whose offsets are at most `most_offset`. *damage says what was
- * passed over. 1 moved, 0 there is none (damage->end_position: the file's end), or -errno. */
+/* After a run that stopped at a bad batch: go on to the next intact batch whose offsets are at most `most_offset`.
+ * *damage describes the part that is skipped. Returns 1; 0 if there is no such batch, and then damage->end_position is
+ * the file's end; or -errno. */
 int pb_replay_skip(pb_replay *replay, int64_t most_offset, pb_damage *damage);
 
-/* Producer state below `end_offset`: the newest good snapshot at or below it, and the batches in between. It takes the
- * place of what there is at once, or after a failure not at all. */
+/* Build the producer state at `end_offset`: load the newest good snapshot at or below it, and replay the batches from
+ * there on. Then swap the new state in under the lock. After a failure the log keeps its old producer state. */
 int pb_replay_producers(pb_log *log, const pb_log_guard *guard, int64_t end_offset, pb_failure *failure);
 
 #endif
