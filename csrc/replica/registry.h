@@ -1,6 +1,6 @@
 /*
- * Which partitions this broker serves, by topic name and by topic id. Read by every reactor for every partition of
- * every request, changed by Python when the metadata image changes.
+ * The registry finds the partitions that this broker serves, by topic name and by topic id. Every reactor reads it for
+ * every partition of a request. Python changes it when the metadata image changes. Any thread.
  */
 #ifndef PB_REPLICA_REGISTRY_H
 #define PB_REPLICA_REGISTRY_H
@@ -13,12 +13,12 @@
 typedef struct pb_topic {
     char name[PB_TOPIC_NAME_BYTES];
     uint8_t id[16];
-    pb_partition **partitions; /* by index; NULL: not here */
+    pb_partition **partitions; /* by index; NULL: this broker does not serve it */
     int32_t partition_count;
     int32_t held; /* how many are not NULL */
 } pb_topic;
 
-/* Open addressing, linear probing, power-of-two sizes; both tables hold the same topics. */
+/* Two hash tables of the same topics, with open addressing, linear probing and a power of two as their size. */
 typedef struct pb_registry {
     pthread_rwlock_t lock;
     pb_topic **by_name;
@@ -30,15 +30,15 @@ typedef struct pb_registry {
 int pb_registry_init(pb_registry *registry);
 void pb_registry_destroy(pb_registry *registry);
 
-/* Add a partition (retained); replaces one of the same topic and index. 0 or -ENOMEM. */
+/* Add a partition and retain it. It replaces the partition of the same topic and index, if there is one. 0 or -ENOMEM,
+ * or -EEXIST: another topic id has this name. */
 int pb_registry_add(pb_registry *registry, pb_partition *partition);
-/* Take it out if it is in; its reference is released. */
+/* Remove the partition if it is in the registry, and release it. */
 void pb_registry_remove(pb_registry *registry, pb_partition *partition);
 
-/* A retained partition, or NULL. */
+/* Find a partition. Returns it retained, or NULL. */
 pb_partition *pb_registry_by_name(pb_registry *registry, const char *name, size_t length, int32_t index);
-/* NULL with *topic_known telling whether it was the topic or the partition that is unknown. `name_out` (may be NULL)
- * gets the topic's name. */
+/* Find a partition. Returns it retained, or NULL. *topic_known says whether the registry has the topic id. */
 pb_partition *pb_registry_by_id(pb_registry *registry, const uint8_t id[16], int32_t index, bool *topic_known);
 
 #endif

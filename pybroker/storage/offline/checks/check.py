@@ -45,7 +45,7 @@ Offsets = dict[tuple[str, int], OffsetEntry]
 
 @dataclass(slots=True)
 class LogDirState:
-    """The findings of a check about a log dir. `broker_epoch` is None when the last stop was not clean."""
+    """The knowledge of a check about a log dir. `broker_epoch` is None when the last stop was not clean."""
 
     files: LogDirFiles
     partitions: list[PartitionState] = field(default_factory=list)
