@@ -1,5 +1,5 @@
-/* Shared by the programs that time the log: clocks, a log in a directory of their own, batches, writing what was
- * appended. Header only; a failure ends the program. */
+/* Helpers for the programs that measure the log: read a clock, open a log, make a batch, and append and write it.
+ * Header only. A failure ends the program. */
 #ifndef PB_PERF_PERF_FIXTURE_H
 #define PB_PERF_PERF_FIXTURE_H
 
@@ -40,7 +40,7 @@ static PERF_UNUSED pb_io *open_io(void)
     return io;
 }
 
-/* Unlink the files of a directory. */
+/* Unlink the files of a directory, except those whose name begins with a dot. */
 static PERF_UNUSED void empty(const char *directory)
 {
     DIR *dir = opendir(directory);
@@ -55,7 +55,7 @@ static PERF_UNUSED void empty(const char *directory)
         closedir(dir);
 }
 
-/* Settings that leave everything to the program. */
+/* Options of a log that rolls only by size, and neither syncs nor expires producers by itself. */
 static PERF_UNUSED pb_log_options log_options(pb_io *io, const char *directory, int64_t segment_bytes)
 {
     return (pb_log_options){
@@ -86,7 +86,7 @@ static PERF_UNUSED pb_log *open_log(pb_io *io, const char *directory, int64_t se
     return log;
 }
 
-/* Append one batch; `write` is to be made next. */
+/* Append one batch and prepare its write. The caller makes `write` next, and then calls end_write. */
 static PERF_UNUSED void append_and_begin(pb_log *log, pb_append *append, pb_log_write *write)
 {
     pb_list_init(&append->link);
@@ -95,7 +95,7 @@ static PERF_UNUSED void append_and_begin(pb_log *log, pb_append *append, pb_log_
     must(pb_log_write_prepare(log, write), NULL);
 }
 
-/* It came to `result`. */
+/* Tell the log the `result` of a write: its bytes, or -errno. */
 static PERF_UNUSED void end_write(pb_log *log, pb_log_write *write, int64_t result)
 {
     pb_link finished;
@@ -112,7 +112,7 @@ static PERF_UNUSED void append_and_write(pb_io *io, pb_log *log, pb_append *appe
     end_write(log, &write, write.length);
 }
 
-/* Write one record of a batch; gives its end. */
+/* Encode one record of a batch at `at`; returns its end. */
 static PERF_UNUSED uint8_t *put_record(uint8_t *at, int index, const char *key, const uint8_t *value,
                                        size_t value_bytes)
 {
@@ -134,7 +134,8 @@ static PERF_UNUSED uint8_t *put_record(uint8_t *at, int index, const char *key, 
     return at;
 }
 
-/* Compress `length` bytes of records and make a batch of them, of up to `capacity` bytes; gives its length. */
+/* Compress `length` bytes of records and make a batch of them in `out`, which has room for `capacity` bytes. Returns
+ * the length of the batch. */
 static PERF_UNUSED uint32_t put_batch(pb_codec *codec, int compression, int record_count, int64_t timestamp_ms,
                                       const uint8_t *records, size_t length, uint8_t *out, size_t capacity)
 {
