@@ -1,21 +1,25 @@
-/* Between the files of a partition: what hot.c does for the others. The lock is held, unless said otherwise. */
+/*
+ * Hot logs (log/engine/hot.h): the functions of hot.c for the other files of replica/. They decide which logs are hot,
+ * and when the background thread, the flusher, has to flush. The caller holds the partition's lock unless a comment
+ * says otherwise.
+ */
 #ifndef PB_REPLICA_HOT_H
 #define PB_REPLICA_HOT_H
 
 #include "replica/partition.h"
 
-/* `bytes` have been written. true: the caller shall call flush_due, without the lock. */
+/* `bytes` have been written. true: the flusher has work to do, and the caller must call flush_due without the lock. */
 bool pb_hot_after_write(pb_partition *partition, int64_t bytes, int64_t now_ns);
-/* A sync round has ended: a writer that waits for room looks again. */
+/* A sync round has ended: let a writer that waits for room in the ring look again. */
 void pb_hot_after_round(pb_partition *partition);
-/* Somebody waits for the thread that works on the partition: it shall not pause, if it fills its log with zeros. */
+/* A thread waits for the flusher. If the flusher writes zeros ahead, it must not pause between its writes. */
 void pb_hot_hurry(pb_partition *partition);
-/* Without the lock: the writer waits until go_on is posted to it. */
+/* The ring has no room: the writer waits until `go_on` is posted to its reactor. Without the lock. */
 void pb_hot_wait(pb_partition *partition);
-/* Called without the lock when there is room. Returns true when the writer waits all the same, until pb_hot_end_pause
- * returns true to the thread that sends it on. That is the flusher after its next write, or the timer `pause`. */
+/* The ring has little room: true if the writer pauses, so that later writes find room too. The pause ends with the
+ * flusher's next write or with the timer `pause`, whichever comes first. Without the lock. */
 bool pb_hot_pause(pb_partition *partition);
-/* Without the lock. */
+/* End the writer's pause. true: there was one, and the caller must make the writer go on. Without the lock. */
 bool pb_hot_end_pause(pb_partition *partition);
 
 #endif

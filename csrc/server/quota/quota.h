@@ -1,6 +1,8 @@
 /*
- * Bytes per second that something may take: what is not taken in a second is lost, what is taken too much is waited
- * for. Nobody sleeps here; who finds the quota exceeded comes again. Any thread.
+ * A quota in bytes per second, as a token bucket. The bucket holds the bytes of one second, so bytes that are not used
+ * within a second are lost. A caller may take more than the bucket has. The quota is exceeded then, until time has
+ * filled the bucket again. These functions never wait: a caller that finds the quota exceeded tries again later. Any
+ * thread.
  */
 #ifndef PB_SERVER_QUOTA_QUOTA_H
 #define PB_SERVER_QUOTA_QUOTA_H
@@ -12,8 +14,8 @@
 typedef struct pb_quota {
     pthread_mutex_t lock;
     int64_t bytes_per_second; /* 0: no bound */
-    int64_t left_bytes;       /* < 0: taken too much */
-    int64_t filled_ns;
+    int64_t left_bytes;       /* in the bucket; < 0: more was taken than it had */
+    int64_t filled_ns;        /* when the bucket was last filled */
 } pb_quota;
 
 void pb_quota_init(pb_quota *quota);

@@ -1,11 +1,12 @@
 /*
- * History into memory: a few background threads beside the reactors, which never wait for a disk.
+ * Cold reads: a few background threads read old records ("history") from the disk for the reactors, which never wait
+ * for a disk.
  *
- * A caller that wants something read hands over a pb_cold_read. It is taken in pieces, in turn with all others, so a
- * reader that asks for much does not hold up one that asks for little. A reader that goes through history in order is
- * read ahead of, in bounds, when nobody waits. Data brought in is kept in the `history`, which makes room for itself
- * when there is too much of it. It takes memory neither from appended data nor from the data that readers at the tail
- * need.
+ * A reactor submits a pb_cold_read. The threads serve all cold reads in turn, a piece each, so that a large read does
+ * not hold up a small one. When no cold read waits, the threads read ahead, within bounds, of readers that go through
+ * old records in order. The records go into the cache `history` (log/read/history.h), which drops old pieces to make
+ * room for new ones. This cache takes no memory from the page cache, which has the newest records for readers at the
+ * tail.
  */
 #ifndef PB_SERVER_THREADS_COLD_READS_H
 #define PB_SERVER_THREADS_COLD_READS_H
@@ -19,10 +20,10 @@
 
 typedef struct pb_cold_reads pb_cold_reads;
 
-/* Something to read. Owner: the sender until it is submitted, and again once `piece` has returned false. */
+/* A request to read. Owner: the sender until it is submitted, and again once `piece` has returned false. */
 typedef struct pb_cold_read {
     pb_link link;
-    /* On a background thread: read the next piece; true when there is more. */
+    /* Reads the next piece, on a background thread. true: there is more to read. */
     bool (*piece)(struct pb_cold_read *read);
 } pb_cold_read;
 
@@ -30,18 +31,18 @@ typedef struct pb_cold_read {
 typedef struct pb_cold_stream {
     const pb_partition *partition; /* only compared; NULL: unused */
     int64_t segment_base;
-    int64_t next_position;  /* behind what it has read */
-    int64_t ahead_position; /* behind what has been or is being read ahead */
-    int64_t found_bytes;    /* of that, what was in memory since something was not */
-    uint64_t used;
+    int64_t next_position;  /* where the reader goes on */
+    int64_t ahead_position; /* up to here the file was read ahead, or is being read */
+    int64_t found_bytes;    /* how many bytes in a row reading ahead has found in memory already */
+    uint64_t used;          /* pb_cold_reads.use_count at the last use */
 } pb_cold_stream;
 
-/* A range of a file that was found in memory a moment ago. Owner: a reactor, which keeps a few. */
+/* A range of a file that was in the page cache a moment ago. Owner: a reactor, which keeps a few of them. */
 typedef struct pb_resident_range {
     const pb_segment *segment; /* only compared; NULL: unused */
     int64_t position;
     int64_t end_position;
-    int64_t until_ns; /* taken to be there still */
+    int64_t until_ns; /* until then the reactor takes it to be there still */
 } pb_resident_range;
 
 struct pb_cold_reads {
@@ -50,33 +51,34 @@ struct pb_cold_reads {
     pb_crew crew;
     pthread_mutex_t lock;
     /* Under the lock. */
-    pb_link due;
-    pb_link ahead; /* read when nothing is due */
+    pb_link due;   /* submitted reads */
+    pb_link ahead; /* reads ahead, which begin when no submitted read waits */
     int ahead_count;
     int ahead_running;
     bool running;
     bool stopping;
     pb_cold_stream streams[PB_COLD_STREAMS];
     uint64_t use_count;
-    /* Read by anyone. */
-    atomic_bool used; /* somebody reads history, or has */
+    /* Any thread may read it. */
+    atomic_bool used; /* a cold read has happened since the start */
 };
 
-/* `cache_bytes` of history at most; at least 32 MiB, for what is being sent. */
+/* The history has at most `cache_bytes`, but at least PB_HISTORY_LEAST_BYTES. */
 void pb_cold_reads_init(pb_cold_reads *reads, pb_io *io, int64_t cache_bytes);
 int pb_cold_reads_start(pb_cold_reads *reads, pb_failure *failure);
-/* Ends the threads when all that is due has been read. */
+/* End the threads when all submitted reads are done. */
 void pb_cold_reads_stop(pb_cold_reads *reads);
 void pb_cold_reads_destroy(pb_cold_reads *reads);
 
-/* Any thread; between start and stop. */
+/* Queue a cold read. Any thread; between start and stop. */
 void pb_cold_reads_submit(pb_cold_reads *reads, pb_cold_read *read);
-/* Bring a part of one piece of a segment's file into memory: for `piece`. 0 or -errno. */
+/* Read a part of a slice's file into memory, unless it is there; the part lies between two multiples of PB_PIECE_BYTES.
+ * Called by `piece` functions, on a background thread. 0 or -errno. */
 int pb_cold_reads_bring_in(pb_cold_reads *reads, const pb_log_slice *slice, int64_t position, int64_t length);
-/* Can this part of a slice's file be sent from the page cache, without waiting for a disk? Any thread. */
+/* Is this part of a slice's file in the page cache, so that it can be sent without a wait for the disk? Any thread. */
 bool pb_cold_reads_in_page_cache(pb_cold_reads *reads, const pb_log_slice *slice, int64_t position, int64_t length);
-/* A reader has come to this slice, which was or was not in memory: read ahead of it if it goes on like that. True: it
- * goes on where one was before. Any thread. */
+/* A reader has come to this slice, and `was_cold` says that the slice was not in memory. If the reader goes through the
+ * segment in order, read ahead of it. Returns true if the slice continues what a reader read before. Any thread. */
 bool pb_cold_reads_follow(pb_cold_reads *reads, pb_partition *partition, const pb_log_slice *slice, bool was_cold);
 
 #endif

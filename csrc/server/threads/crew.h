@@ -1,6 +1,6 @@
 /*
- * A few background threads that share the work of one owner. The owner keeps the queue, its lock, and whether they
- * shall end; its step runs on each of them with the thread's own pb_crew_thread.
+ * A crew: a few background threads that share the work of one owner. The owner has the queue of work and its lock, and
+ * decides when the threads end. Each thread runs the owner's `step` again and again, with its own pb_crew_thread.
  */
 #ifndef PB_SERVER_THREADS_CREW_H
 #define PB_SERVER_THREADS_CREW_H
@@ -16,7 +16,7 @@
 typedef struct pb_crew_thread {
     void *owner;
     pb_thread *thread;
-    bool idle; /* under the owner's lock: it sleeps, or is about to */
+    bool idle; /* the thread sleeps, or is about to; under the owner's lock */
 } pb_crew_thread;
 
 typedef struct pb_crew {
@@ -27,18 +27,18 @@ typedef struct pb_crew {
 
 typedef struct pb_crew_options {
     const char *name; /* of each thread */
-    const char *work; /* what they are for, in the words of an error */
+    const char *work; /* for the error text "cannot start a thread for <work>" */
     int thread_count;
     enum pb_thread_rank rank;
     pb_step_fn step; /* its context is a pb_crew_thread */
     void *owner;
 } pb_crew_options;
 
-/* After a failure pb_crew_stop ends those that have started. */
+/* Start the threads. After a failure, call pb_crew_stop to end those that have started. */
 int pb_crew_start(pb_crew *crew, pb_io *io, const pb_crew_options *options, pb_failure *failure);
-/* A thread to wake for new work, or NULL. The owner's lock is held. */
+/* Choose an idle thread, which the caller wakes for new work; NULL: no thread is idle. The owner's lock is held. */
 pb_thread *pb_crew_pick_sleeper(pb_crew *crew);
-/* Wake and join them; the owner has told their steps to end. */
+/* Wake and join the threads. Before, the owner makes its step return PB_STEP_END. */
 void pb_crew_stop(pb_crew *crew);
 
 #endif
