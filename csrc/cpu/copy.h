@@ -1,6 +1,7 @@
 /*
- * A copy of what nobody on this CPU reads again soon: past its caches, which keep what they had, and do not read what
- * is about to be written over. Any thread; stateless; cannot fail.
+ * Copies memory past the CPU's caches (with non-temporal stores), for bytes that this CPU does not read again soon. The
+ * caches keep their contents, and the CPU does not load the destination's lines before it overwrites them. Any thread;
+ * stateless; cannot fail.
  */
 #ifndef PB_CPU_COPY_H
 #define PB_CPU_COPY_H
@@ -8,13 +9,14 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Less than this is copied as any memory: the caches take it. */
+/* Fewer bytes than this are copied by memcpy, through the caches. */
 #define PB_COPY_PAST_CACHES_LEAST_BYTES ((size_t)4 << 10)
 
-/* pb_copy_past_caches for at least so much. */
+/* pb_copy_past_caches for at least PB_COPY_PAST_CACHES_LEAST_BYTES. */
 void pb_copy_much_past_caches(void *destination, const void *source, size_t length);
 
-/* As memcpy, for other threads too: what the caller stores before and after it is seen before and after the copy. */
+/* Copy like memcpy. For other threads the stores are ordered as memcpy's: stores that the caller makes before the copy
+ * become visible before it, and stores after the copy become visible after it. */
 static inline void pb_copy_past_caches(void *destination, const void *source, size_t length)
 {
     if (length < PB_COPY_PAST_CACHES_LEAST_BYTES)

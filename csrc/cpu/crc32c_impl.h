@@ -1,9 +1,10 @@
 /*
- * Shared by the implementations of CRC32C and their dispatcher, and by nobody else. `state` is the CRC's register: the
- * complement of the value that users see.
+ * The interface between crc32c.c, which chooses an implementation of CRC32C for this CPU, and the implementations.
+ * `state` is the CRC's register: the complement of the CRC value of crc32c.h.
  *
- * An implementation is one function, `run`, which copies too when it has a destination. PB_CRC32C_IMPLEMENTATION makes
- * both of its forms, with and without the copy, from that one source: `run` is always inlined, so neither form asks.
+ * Each implementation is a function `run(state, destination, source, length)`. It computes the CRC, and copies the data
+ * if `destination` is not NULL. PB_CRC32C_IMPLEMENTATION makes two functions from it, `update` without and
+ * `update_copy` with a copy. `run` is inlined into both, so the compiler removes the test of `destination`.
  */
 #ifndef PB_CPU_CRC32C_IMPL_H
 #define PB_CPU_CRC32C_IMPL_H
@@ -19,7 +20,7 @@
 typedef struct pb_crc32c_impl {
     const char *name;
     bool (*supported)(const pb_cpu_features *features);
-    /* Fills tables, before the first use; NULL when there are none. May be called again. */
+    /* Fills the tables of the implementation before its first use; NULL: it has no tables. May be called again. */
     void (*prepare)(void);
     uint32_t (*update)(uint32_t state, const uint8_t *data, size_t length);
     uint32_t (*update_copy)(uint32_t state, uint8_t *destination, const uint8_t *source, size_t length);
@@ -34,12 +35,13 @@ extern const pb_crc32c_impl pb_crc32c_avx512;
 extern const pb_crc32c_impl pb_crc32c_arm;
 #endif
 
-/* `state` after `bytes` zero bytes: it times x^(8 * bytes) modulo the polynomial. Slow, O(log bytes). */
+/* Returns `state` after `bytes` zero bytes, which is state * x^(8 * bytes) modulo the polynomial. Slow, O(log bytes).
+ */
 uint32_t pb_crc32c_after_zeros(uint32_t state, uint64_t bytes);
 
 #define PB_CRC32C_INLINE static inline __attribute__((always_inline))
 
-/* `symbol` from the including file's `supported` and `run(state, destination or NULL, source, length)`. */
+/* Define the pb_crc32c_impl `symbol` from the functions `supported` and `run` of the including file. */
 #define PB_CRC32C_IMPLEMENTATION(symbol, label, prepare)                                                    \
     static uint32_t update(uint32_t state, const uint8_t *data, size_t length)                              \
     {                                                                                                       \

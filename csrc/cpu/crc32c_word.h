@@ -1,7 +1,9 @@
 /*
- * Shared by the implementations with a crc32 instruction, in words of their instruction set: the three lanes and the
- * end of the data. The instruction takes about three cycles, but one can start in each: so three lanes run side by
- * side. For files compiled for SSE4.2 or for ARMv8's CRC32; any thread; stateless.
+ * Helpers for the CRC32C implementations that use the CPU's crc32 instruction. Only files compiled for SSE4.2 or for
+ * ARMv8's CRC32 may include this header. Any thread; stateless.
+ *
+ * The crc32 instruction has a latency of about three cycles, but the CPU can start one each cycle. So the data is cut
+ * into three parts of equal length, called lanes, whose CRCs are computed at the same time and joined at the end.
  */
 #ifndef PB_CPU_CRC32C_WORD_H
 #define PB_CPU_CRC32C_WORD_H
@@ -21,7 +23,7 @@
 #error "compile the files that include this for a CPU with a crc32 instruction"
 #endif
 
-/* The register after eight more bytes. */
+/* The CRC register after eight more bytes. */
 static inline uint64_t crc_word(uint64_t state, uint64_t word)
 {
 #if defined(__SSE4_2__)
@@ -31,7 +33,7 @@ static inline uint64_t crc_word(uint64_t state, uint64_t word)
 #endif
 }
 
-/* The register after one more byte. */
+/* The CRC register after one more byte. */
 static inline uint64_t crc_byte(uint64_t state, uint8_t byte)
 {
 #if defined(__SSE4_2__)
@@ -42,7 +44,7 @@ static inline uint64_t crc_byte(uint64_t state, uint8_t byte)
 }
 
 #if defined(__PCLMUL__)
-/* Carry-less, of a register and a key: see crc32c_pclmul.c. */
+/* The carry-less product of a CRC register and a key, see crc32c_pclmul.c. */
 static inline uint64_t product(uint64_t state, uint64_t key)
 {
     return (uint64_t)_mm_cvtsi128_si64(
@@ -50,12 +52,12 @@ static inline uint64_t product(uint64_t state, uint64_t key)
 }
 #endif
 
-/* Registers of three lanes of equal length that lie one behind the other. */
+/* The CRC registers of three lanes. The lanes have equal lengths and lie one behind the other. */
 typedef struct crc_lanes {
     uint64_t first, second, third;
 } crc_lanes;
 
-/* Loads a word and, when there is a destination, stores it there too. */
+/* Load the word at `position` of `source`. If `destination` is not NULL, store the word at `position` there too. */
 PB_CRC32C_INLINE uint64_t take_word(uint8_t *destination, const uint8_t *source, size_t position)
 {
     uint64_t word;
@@ -65,7 +67,8 @@ PB_CRC32C_INLINE uint64_t take_word(uint8_t *destination, const uint8_t *source,
     return word;
 }
 
-/* Eight bytes of each lane: the first one's are at `position`, the others' one and two lengths of a lane behind it. */
+/* Take eight bytes of each lane into the registers. The first lane's are at `position`, the second lane's `lane` bytes
+ * behind them, and the third lane's 2 * `lane` bytes. */
 PB_CRC32C_INLINE void step(crc_lanes *lanes, uint8_t *destination, const uint8_t *source, size_t lane, size_t position)
 {
     lanes->first = crc_word(lanes->first, take_word(destination, source, position));
@@ -73,7 +76,7 @@ PB_CRC32C_INLINE void step(crc_lanes *lanes, uint8_t *destination, const uint8_t
     lanes->third = crc_word(lanes->third, take_word(destination, source, position + 2 * lane));
 }
 
-/* The last bytes, too few to be worth lanes. */
+/* Take the last bytes of the data, which are too few for lanes. Returns the final register. */
 PB_CRC32C_INLINE uint32_t finish(uint64_t state, uint8_t *destination, const uint8_t *source, size_t length)
 {
     size_t position = 0;

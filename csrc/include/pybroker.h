@@ -367,7 +367,8 @@ enum pb_isolation { PB_READ_UNCOMMITTED = 0, PB_READ_COMMITTED = 1 };
 int32_t pb_partition_list_offset(pb_partition *partition, int64_t timestamp_ms, int32_t isolation,
                                  pb_partition_position *out);
 /* For OffsetForLeaderEpoch: *epoch is the log's largest epoch that is not above `leader_epoch`, and *end_offset the
- * offset where that epoch ends. Both are -1 when there is no such epoch. */
+ * offset where that epoch ends. If all epochs of the log are above it, they are `leader_epoch` and the offset where the
+ * log's first epoch begins. If all are below it, or there is none, both are -1. */
 int32_t pb_partition_epoch_end(pb_partition *partition, int32_t leader_epoch, int32_t *epoch, int64_t *end_offset);
 
 /* Sync all written batches, and move durable_offset (the recovery point). Blocking. */

@@ -1,9 +1,10 @@
 /*
- * One timed run: how many operations and bytes, how long, what CPU, and how long single operations took.
+ * A meter measures a run of operations: how many operations and bytes, the elapsed time, the CPU time, and the
+ * latencies of single operations.
  *
- * A meter belongs to the thread that runs the operations; its CPU time is that thread's alone, so what kernel workers
- * or interrupts do elsewhere is not in it. Nothing fails and nothing is allocated: latencies fall into buckets of one
- * thirty-second of a power of two, so a percentile is right to 3 %.
+ * A meter belongs to the thread that runs the operations. Its CPU time is of that thread alone, without kernel workers
+ * and interrupts on other CPUs. Latencies are counted in PB_METER_STEPS buckets per power of two, so a percentile is
+ * right to 3 %. No function fails or allocates memory.
  */
 #ifndef PB_MEASURE_METER_H
 #define PB_MEASURE_METER_H
@@ -16,7 +17,7 @@
 #define PB_METER_STEPS 32
 #define PB_METER_BUCKETS (PB_METER_STEPS * 38) /* up to 2^42 ns, more than an hour */
 
-/* When a run ends: after `budget_ns`, but not without any operation, after `max_bytes` (0: no bound), or when another
+/* When a run ends: after `budget_ns` and at least one operation, or after `max_bytes` (0: no bound), or when another
  * thread sets *stop. */
 typedef struct pb_meter_limits {
     int64_t budget_ns;
@@ -55,7 +56,7 @@ typedef struct pb_meter {
 int64_t pb_meter_cpu_ns(void);
 
 void pb_meter_start(pb_meter *meter, pb_io *io, const pb_meter_limits *limits);
-/* `count` operations of together `bytes` took `ns` each. */
+/* Count `count` operations, which had `bytes` together and took `ns` each. */
 void pb_meter_add(pb_meter *meter, int64_t count, int64_t bytes, int64_t ns);
 /* Whether a limit is reached at the time `now_ns`. */
 bool pb_meter_is_over(const pb_meter *meter, int64_t now_ns);

@@ -1,5 +1,6 @@
 /*
- * What a test of a follower says for its leader, and what the follower has to ask for then. Header only.
+ * Helpers for tests of a follower, on top of fetch_leader.h: answer a Fetch in the leader's place, and check the
+ * follower's next Fetch. Header only.
  */
 #ifndef PB_TESTS_SERVER_FOLLOW_FETCH_ANSWERS_H
 #define PB_TESTS_SERVER_FOLLOW_FETCH_ANSWERS_H
@@ -8,7 +9,7 @@
 
 static uint8_t records[4 << 20];
 
-/* Answer with `count` batches of one record from `base` on, of that epoch, for partition 0. */
+/* Answer the last Fetch: partition 0 gets `count` batches of one record each, from offset `base` on, of `epoch`. */
 static LEADER_UNUSED void answer_records(leader_rig *it, int64_t base, int32_t epoch, int count, int64_t high_watermark)
 {
     pb_fetch_response_partition_data data = leader_data(0, high_watermark);
@@ -16,6 +17,7 @@ static LEADER_UNUSED void answer_records(leader_rig *it, int64_t base, int32_t e
     leader_answer(it, &data, 1);
 }
 
+/* Answer the last Fetch with an error for partition 0. */
 static LEADER_UNUSED void answer_error(leader_rig *it, int16_t error)
 {
     pb_fetch_response_partition_data data = leader_data(0, -1);
@@ -23,6 +25,7 @@ static LEADER_UNUSED void answer_error(leader_rig *it, int16_t error)
     leader_answer(it, &data, 1);
 }
 
+/* Answer the last Fetch: partition 0 diverges, and in the leader's log `epoch` ends at `end_offset`. */
 static LEADER_UNUSED void answer_divergence_at(leader_rig *it, int32_t epoch, int64_t end_offset,
                                                int64_t high_watermark)
 {
@@ -36,7 +39,7 @@ static LEADER_UNUSED void answer_divergence(leader_rig *it, int32_t epoch, int64
     answer_divergence_at(it, epoch, end_offset, 0);
 }
 
-/* The next Fetch asks for partition 0 there. */
+/* Check that the next Fetch asks for partition 0 at `offset`, and has `last_epoch` as its last fetched epoch. */
 static LEADER_UNUSED void expect_at(leader_rig *it, int64_t offset, int32_t last_epoch)
 {
     leader_expect_fetch(it);
@@ -46,15 +49,15 @@ static LEADER_UNUSED void expect_at(leader_rig *it, int64_t offset, int32_t last
     CHECK_INT(named->last_fetched_epoch, last_epoch);
 }
 
-/* The next Fetch asks for partition 0 as the session has it. */
+/* Check that the next Fetch does not name partition 0, so that the session asks for it as before. */
 static LEADER_UNUSED void expect_as_before(leader_rig *it)
 {
     leader_expect_fetch(it);
     CHECK(it->fetch.session_epoch > 0 && leader_named(it, 0) == NULL && !leader_forgets(it, 0));
 }
 
-/* A follower with `count` records of epoch 1, which is its leader's, of which those below `high_watermark` are
- * committed. Its next Fetch waits for an answer. */
+/* Start a follower and let it fetch `count` records of epoch 1, the leader's epoch. Records below `high_watermark` are
+ * committed. Its next Fetch waits for an answer then. */
 static LEADER_UNUSED void start_behind(leader_rig *it, int count, int64_t high_watermark)
 {
     leader_start(it, 3, false);
@@ -64,6 +67,7 @@ static LEADER_UNUSED void start_behind(leader_rig *it, int count, int64_t high_w
     expect_at(it, count, 1);
 }
 
+/* The same with all of these records committed. */
 static LEADER_UNUSED void start_with(leader_rig *it, int count)
 {
     start_behind(it, count, count);

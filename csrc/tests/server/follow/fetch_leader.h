@@ -1,6 +1,6 @@
 /*
- * A follower of the real code on the simulated machine, and a leader that the test plays: it takes requests apart and
- * answers what it likes. Header only.
+ * A rig for tests of a follower. A broker with a fetcher, the real code, runs on the simulated machine. The test plays
+ * the leader: it receives and decodes the follower's requests, and answers them as it likes. Header only.
  */
 #ifndef PB_TESTS_SERVER_FOLLOW_FETCH_LEADER_H
 #define PB_TESTS_SERVER_FOLLOW_FETCH_LEADER_H
@@ -28,7 +28,7 @@ enum {
     LEADER_SESSION = 77,
     LEADER_EVENTS = 64,
     LEADER_BACKOFF_MS = 50,
-    LEADER_TIMEOUT_MS = 20000, /* of the machine, whose clock jumps while nothing happens */
+    LEADER_TIMEOUT_MS = 20000, /* on the simulated clock, which jumps when nothing happens */
 };
 
 typedef struct leader_event {
@@ -45,13 +45,12 @@ typedef struct leader_rig {
     uint64_t tickets[LEADER_PARTITIONS];
     int peer; /* the leader's end of the connection; -1: there is none */
     uint8_t *frame;
-    size_t have;
-    /* The request that came last. */
+    size_t have; /* bytes received in `frame` */
+    /* The last request. */
     pb_arena arena;
     pb_request_header header;
     pb_fetch_request fetch;
     pb_list_offsets_request offsets;
-    int failures; /* of logs */
     leader_event events[LEADER_EVENTS];
     int event_count;
 } leader_rig;
@@ -83,7 +82,7 @@ static LEADER_UNUSED void leader_close_partition(pb_partition *partition)
     pb_partition_release(partition);
 }
 
-/* Close a log and open another one in its place. */
+/* Close a partition, and open another one with the log in `directory` in its place. */
 static LEADER_UNUSED void leader_replace_log(leader_rig *it, int index, const char *directory)
 {
     leader_close_partition(it->partitions[index]);
@@ -135,7 +134,7 @@ static LEADER_UNUSED void leader_settle(leader_rig *it)
         pb_sim_settle(it->io);
 }
 
-/* Let so much time pass. */
+/* Let `ns` of simulated time pass. */
 static LEADER_UNUSED void leader_run(leader_rig *it, int64_t ns)
 {
     int64_t until = it->io->ops->monotonic_ns(it->io) + ns;
@@ -145,7 +144,8 @@ static LEADER_UNUSED void leader_run(leader_rig *it, int64_t ns)
     }
 }
 
-/* Wait until nothing is written, cut or synced: blocking calls would wait for ever on one thread. */
+/* Run until the partition has no write, cut or sync under way. A blocking call would otherwise wait for ever, as the
+ * test has only one thread. */
 static LEADER_UNUSED void leader_quiesce(leader_rig *it, const pb_partition *partition)
 {
     for (int step = 0; partition->writing || partition->queued || partition->syncing || partition->readers > 0;
@@ -155,7 +155,7 @@ static LEADER_UNUSED void leader_quiesce(leader_rig *it, const pb_partition *par
     }
 }
 
-/* Until the fetcher has heard of a ticket, or of its end. */
+/* Run until the fetcher follows with the partition's ticket, or (`follows` false) follows it no more. */
 static LEADER_UNUSED void leader_await(leader_rig *it, int index, bool follows)
 {
     for (int step = 0;; step++) {
@@ -199,7 +199,7 @@ static LEADER_UNUSED void leader_stop(leader_rig *it)
     free(it->frame);
 }
 
-/* Events for Python, in order. */
+/* Take the events for Python: those of followers go to `events`, in order. */
 static LEADER_UNUSED void leader_take_events(leader_rig *it)
 {
     pb_event_node *node;
@@ -216,6 +216,7 @@ static LEADER_UNUSED void leader_take_events(leader_rig *it)
 
 /* ---- the leader's end ---- */
 
+/* Accept the follower's connection. */
 static LEADER_UNUSED void leader_accept(leader_rig *it)
 {
     int port = 0;
@@ -228,7 +229,7 @@ static LEADER_UNUSED void leader_accept(leader_rig *it)
     it->have = 0;
 }
 
-/* One whole frame; its size without the size field. -1: the follower has closed the connection. */
+/* Receive one whole frame. Returns its size without the size field. -1: the follower has closed the connection. */
 static LEADER_UNUSED int64_t leader_frame(leader_rig *it)
 {
     for (int step = 0; step < LEADER_STEPS; step++) {
@@ -251,7 +252,7 @@ static LEADER_UNUSED int64_t leader_frame(leader_rig *it)
     return -1;
 }
 
-/* The next request, on the connection that is there or on a new one: its API key. */
+/* Receive and decode the next request. Accepts a connection if there is none. Returns the request's API key. */
 static LEADER_UNUSED int leader_request(leader_rig *it)
 {
     if (it->peer < 0)
@@ -274,6 +275,7 @@ static LEADER_UNUSED int leader_request(leader_rig *it)
     return it->header.request_api_key;
 }
 
+/* Check that the next request is a Fetch of this follower. */
 static LEADER_UNUSED void leader_expect_fetch(leader_rig *it)
 {
     CHECK_INT(leader_request(it), PB_API_FETCH);
@@ -281,7 +283,7 @@ static LEADER_UNUSED void leader_expect_fetch(leader_rig *it)
     CHECK_INT(it->fetch.replica_state.replica_epoch, 17);
 }
 
-/* What the last Fetch names of a partition; NULL: nothing. */
+/* The entry of a partition in the last Fetch; NULL: the Fetch does not name it. */
 static LEADER_UNUSED const pb_fetch_request_fetch_partition *leader_named(const leader_rig *it, int index)
 {
     for (int32_t i = 0; i < it->fetch.topics_count; i++) {
@@ -293,6 +295,7 @@ static LEADER_UNUSED const pb_fetch_request_fetch_partition *leader_named(const 
     return NULL;
 }
 
+/* Does the last Fetch remove the partition from the session? */
 static LEADER_UNUSED bool leader_forgets(const leader_rig *it, int index)
 {
     for (int32_t i = 0; i < it->fetch.forgotten_topics_data_count; i++)
@@ -318,7 +321,7 @@ static LEADER_UNUSED void leader_begin(leader_rig *it, pb_writer *writer)
     CHECK_INT(pb_response_header_write(writer, 1, &header), 0);
 }
 
-/* A partition of an answer that is all well. */
+/* A Fetch answer's entry of a partition without an error and without records. */
 static LEADER_UNUSED pb_fetch_response_partition_data leader_data(int index, int64_t high_watermark)
 {
     pb_fetch_response_partition_data data;
@@ -365,7 +368,8 @@ static LEADER_UNUSED void leader_answer_offset(leader_rig *it, int16_t error, in
     leader_send(it, &writer);
 }
 
-/* `count` batches of `records` records each from `base_offset` on, behind what `out` has already; its new length. */
+/* Add `count` batches of `records` records each, from `base_offset` on, behind the first `length` bytes of `out`.
+ * Returns the new length. */
 static LEADER_UNUSED size_t leader_batches(uint8_t *out, size_t length, size_t capacity, int64_t base_offset,
                                            int32_t epoch, int count, int records)
 {
