@@ -1,5 +1,5 @@
 /*
- * The state of a log (struct pb_log), and functions on it. Only files below log/ include this header.
+ * The state of a log (struct pb_log), and functions on it. Only files below log/ and tests include this header.
  *
  * The partition's lock guards all fields, with these exceptions:
  *  - `rolling`, `write_preallocate_bytes` and the list `in_flight` belong to the holder of the write token (`writing`);
@@ -121,7 +121,7 @@ struct pb_log {
     bool has_ring_note;        /* the directory had a ring note then */
     bool epochs_aside;         /* with `settled`: a new leader-epoch-checkpoint was written, and waits for its rename */
     uint32_t cut_count;        /* changes when a truncation begins or ends, and when a repair ends */
-    uint32_t truncation_count; /* changes when a truncation begins or ends; a repair cuts off no acknowledged bytes */
+    uint32_t truncation_count; /* changes when a truncation begins or ends; a repair cuts off only failed writes */
     int64_t swap_count;        /* how many segments the cleaner has replaced since open */
     pb_segment *rolling;       /* made by pb_log_write_prepare, not yet part of the log */
     int64_t write_preallocate_bytes;

@@ -1,6 +1,7 @@
 """`NativeBroker`: Python's handle of the data plane in C: its reactors, its listeners, and its queue of events.
 
-Owned by the daemon. Calls are made on the asyncio thread unless they say "Blocking". They need pybroker.h's rules.
+Owned by the daemon. Calls are made on the asyncio thread unless they say "Blocking". csrc/include/pybroker.h has the
+details of each call.
 """
 
 from __future__ import annotations

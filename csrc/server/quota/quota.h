@@ -1,8 +1,8 @@
 /*
  * A quota in bytes per second, as a token bucket. The bucket holds the bytes of one second, so bytes that are not used
- * within a second are lost. A caller may take more than the bucket has. The quota is exceeded then, until time has
- * filled the bucket again. These functions never wait: a caller that finds the quota exceeded tries again later. Any
- * thread.
+ * within a second are lost. A caller may take more than the bucket has. The quota is exceeded then, until time has put
+ * enough bytes into the bucket that some are left. These functions never wait: a caller that finds the quota exceeded
+ * tries again later. Any thread.
  */
 #ifndef PB_SERVER_QUOTA_QUOTA_H
 #define PB_SERVER_QUOTA_QUOTA_H

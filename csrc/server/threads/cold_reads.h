@@ -5,8 +5,8 @@
  * A reactor submits a pb_cold_read. The threads serve all cold reads in turn, a piece each, so that a large read does
  * not hold up a small one. When no cold read waits, the threads read ahead, within bounds, of readers that go through
  * old records in order. The records go into the cache `history` (log/read/history.h), which drops old pieces to make
- * room for new ones. This cache takes no memory from the page cache, which has the newest records for readers at the
- * tail.
+ * room for new ones. The cache displaces neither appended records nor the records that readers at the tail need: these
+ * are in the page cache or in a tail ring.
  */
 #ifndef PB_SERVER_THREADS_COLD_READS_H
 #define PB_SERVER_THREADS_COLD_READS_H
