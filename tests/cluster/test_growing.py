@@ -3,6 +3,7 @@ groups and producers."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pybroker.cli.main import main
 from pybroker.cluster.ports import free_port
 from pybroker.metadata.log_files import PARTITION_DIRECTORY
 from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode
 from pybroker.testing.protocol_client import ProtocolClient
 from tests.harness.cluster.fixtures import needs_kafka
 from tests.harness.cluster.nodes import Nodes, single_broker
@@ -57,8 +59,12 @@ def state(port: int) -> dict[str, object]:
 
 
 def producer_id(port: int) -> int:
-    """A new one."""
-    answer = call(port, m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 4)
+    """A new one. Clients ask again until the broker has its first block of ids."""
+    request = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while (answer := call(port, request, 4)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        assert time.monotonic() < deadline_s, "the broker gets no producer ids"
+        time.sleep(0.05)
     assert answer.error_code == 0
     return int(answer.producer_id)
 

@@ -31,6 +31,7 @@ OLD: dict[str, tuple[set[str], str]] = {
     "csrc/tests/log/walk/test_walk.c": ({"3.8"}, _FORMATTED),
     "docs/append-engines.md": ({"4.3.0"}, _MEASURED),
     "docs/cluster.md": ({"3.9"}, _CONTROLLERS),
+    "docs/doctor.md": ({"3.7"}, _SINCE),
     "docs/log-files.md": ({"0.11"}, _SINCE),
     "docs/quorum.md": ({"3.9"}, _CONTROLLERS),
     "docs/speed.md": ({"4.3.0"}, _MEASURED),

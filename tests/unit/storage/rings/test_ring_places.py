@@ -49,7 +49,7 @@ def test_a_log_dir_that_is_there(log_dir: Path) -> None:
 
 
 def test_one_that_lost_its_id(log_dir: Path) -> None:
-    """A backup that was restored, or Kafka 3.6, leaves a meta.properties without one."""
+    """A backup that was restored, or an old version of Kafka, leaves a meta.properties without one."""
     place = place_of(log_dir)
     _formatted(log_dir, bytes(16))
     found = ring_places.look(place)
